@@ -1,0 +1,2 @@
+//! Builds, checks and tests slabmon: one subcommand a module.
+fn main() {}
