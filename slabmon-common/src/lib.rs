@@ -176,17 +176,28 @@ pub struct CacheRecord {
     pub object_size: u32,
     /// `kmem_cache.name`, NUL-terminated, cut to fit.
     pub name: [u8; CACHE_NAME_BYTES],
-    /// Address of a `struct page` of this cache, 0 if none was seen (calibration only).
+    /// A slab of this cache, if one was seen (written by `list_caches` alone).
     pub pair: CalibrationPair,
 }
 
-/// A slab's `struct page` and an object inside the slab: what the page lookup is calibrated from.
+impl CacheRecord {
+    /// All zeros.
+    pub const EMPTY: Self = Self {
+        key: 0,
+        size: 0,
+        object_size: 0,
+        name: [0; CACHE_NAME_BYTES],
+        pair: CalibrationPair { page: 0, object: 0 },
+    };
+}
+
+/// A slab's first `struct page` and where the slab's memory begins: what the page lookup is calibrated from.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CalibrationPair {
     /// Address of the slab's first `struct page`; 0 if there is no pair.
     pub page: u64,
-    /// Address of an object in it.
+    /// Address of the slab's first byte.
     pub object: u64,
 }
 
