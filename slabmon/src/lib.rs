@@ -2,3 +2,5 @@
 //!
 //! `ARCHITECTURE.md` says who may use whom.
 
+pub mod host;
+pub mod model;

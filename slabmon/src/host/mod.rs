@@ -1,0 +1,13 @@
+//! Readers of the machine: `/proc`, `/sys` and the kernel's own type information.
+//!
+//! Every reader takes a root path, so that tests read fixture trees; every failure is a value with a reason.
+
+pub mod dentry_state;
+pub mod machine;
+pub mod meminfo;
+pub mod names;
+pub mod proc_file;
+pub mod process;
+pub mod slab_sysfs;
+pub mod slabinfo;
+pub mod vmstat;

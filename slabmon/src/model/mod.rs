@@ -1,0 +1,4 @@
+//! Pure arithmetic over what was read: no I/O, no clock.
+
+pub mod sample;
+pub mod snapshot;
