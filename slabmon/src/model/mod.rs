@@ -1,4 +1,9 @@
 //! Pure arithmetic over what was read: no I/O, no clock.
 
+pub mod births;
+pub mod class;
+pub mod derive;
+pub mod limits;
+pub mod query;
 pub mod sample;
 pub mod snapshot;

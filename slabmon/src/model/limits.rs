@@ -1,0 +1,353 @@
+//! The series budget: which caches get series in `/metrics` when not all may.
+
+use std::{cmp::Reverse, collections::HashSet, sync::Arc};
+
+use regex::RegexSet;
+
+use super::snapshot::{CacheView, SlabState};
+
+/// Why limits cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitsError {
+    /// A pattern is no regular expression.
+    #[error("the {list} pattern `{pattern}` is no regular expression: {reason}; correct or remove it")]
+    BadPattern {
+        /// `include` or `exclude`.
+        list: &'static str,
+        /// As configured.
+        pattern: String,
+        /// What the parser says, in one line.
+        reason: String,
+    },
+    /// Each pattern is fine, but together they are too large.
+    #[error("the {list} patterns cannot be used together: {reason}; use fewer or simpler ones")]
+    BadPatterns {
+        /// `include` or `exclude`.
+        list: &'static str,
+        /// What the parser says, in one line.
+        reason: String,
+    },
+}
+
+/// Which cache names are wanted. A pattern matches anywhere in the name, unless it is anchored with `^` and `$`.
+#[derive(Clone, Debug, Default)]
+pub struct CachePatterns {
+    /// Empty: all names.
+    include: RegexSet,
+    exclude: RegexSet,
+}
+
+impl CachePatterns {
+    /// Patterns from their text. No include pattern means all names.
+    ///
+    /// # Errors
+    /// [`LimitsError`] names the first pattern that is no regular expression.
+    pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self, LimitsError> {
+        Ok(Self { include: parse_patterns("include", include)?, exclude: parse_patterns("exclude", exclude)? })
+    }
+
+    /// Whether `name` is included and not excluded.
+    pub fn admit(&self, name: &str) -> bool {
+        (self.include.is_empty() || self.include.is_match(name)) && !self.exclude.is_match(name)
+    }
+}
+
+fn parse_patterns<S: AsRef<str>>(list: &'static str, patterns: &[S]) -> Result<RegexSet, LimitsError> {
+    for pattern in patterns {
+        if let Err(error) = regex::Regex::new(pattern.as_ref()) {
+            return Err(LimitsError::BadPattern {
+                list,
+                pattern: pattern.as_ref().to_owned(),
+                reason: last_line(&error),
+            });
+        }
+    }
+    RegexSet::new(patterns).map_err(|error| LimitsError::BadPatterns { list, reason: last_line(&error) })
+}
+
+/// The parser draws a picture of several lines; the last one says what is wrong.
+fn last_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().last().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+/// Caches and the series that they would have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Caches.
+    pub caches: usize,
+    /// Their series, see [`series_of`].
+    pub series: usize,
+}
+
+impl LeftOut {
+    fn add(&mut self, cache: &CacheView) {
+        self.caches += 1;
+        self.series += series_of(cache);
+    }
+}
+
+/// Which caches get series.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeriesChoice {
+    /// Sorted.
+    kept: Vec<Arc<str>>,
+    /// Series of the kept caches.
+    pub kept_series: usize,
+    /// Left out by the patterns.
+    pub by_pattern: LeftOut,
+    /// Left out because the budget was used up.
+    pub by_budget: LeftOut,
+}
+
+impl SeriesChoice {
+    /// All of `caches`.
+    pub fn all(caches: &[CacheView]) -> Self {
+        SeriesBudget::new(CachePatterns::default(), usize::MAX).choose(caches)
+    }
+
+    /// Whether the cache of this name gets series.
+    pub fn keeps(&self, name: &str) -> bool {
+        self.kept.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
+    }
+
+    /// How many caches get series.
+    pub fn kept_caches(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+/// Chooses the caches that get series, and remembers them so that series do not come and go.
+#[derive(Clone, Debug)]
+pub struct SeriesBudget {
+    patterns: CachePatterns,
+    max_series: usize,
+    kept: HashSet<Arc<str>>,
+}
+
+impl SeriesBudget {
+    /// At most `max_series` series over all caches; 0 is none.
+    pub fn new(patterns: CachePatterns, max_series: usize) -> Self {
+        Self { patterns, max_series, kept: HashSet::new() }
+    }
+
+    /// Chooses among `caches`.
+    ///
+    /// Pseudo-caches come first, then caches by the bytes that they hold, largest first, ties by name. A cache that was
+    /// chosen before is taken for twice as large as it is: only one that holds more than double can push it out, so
+    /// that series do not flap, and yet one that grows without end gets in.
+    pub fn choose(&mut self, caches: &[CacheView]) -> SeriesChoice {
+        let mut choice = SeriesChoice::default();
+        let mut candidates = Vec::with_capacity(caches.len());
+        for cache in caches {
+            if self.patterns.admit(&cache.name) {
+                candidates.push((self.rank(cache), cache));
+            } else {
+                choice.by_pattern.add(cache);
+            }
+        }
+        candidates.sort_unstable_by_key(|&(rank, _)| rank);
+        for (_, cache) in candidates {
+            let series = series_of(cache);
+            if series <= self.max_series - choice.kept_series {
+                choice.kept_series += series;
+                choice.kept.push(cache.name.clone());
+            } else {
+                choice.by_budget.add(cache);
+            }
+        }
+        choice.kept.sort_unstable();
+        self.kept = choice.kept.iter().cloned().collect();
+        choice
+    }
+
+    /// Sorts the cache to keep first to the front.
+    fn rank<'a>(&self, cache: &'a CacheView) -> (Reverse<bool>, Reverse<u128>, Reverse<bool>, &'a str) {
+        let was_kept = self.kept.contains(&cache.name);
+        let weight = u128::from(held_bytes(cache)) * if was_kept { 2 } else { 1 };
+        (Reverse(cache.pseudo), Reverse(weight), Reverse(was_kept), &cache.name)
+    }
+}
+
+/// Bytes held by slabinfo, else those that the probes saw allocated and not freed.
+fn held_bytes(cache: &CacheView) -> u64 {
+    match (&cache.slab, &cache.traced) {
+        (Some(slab), _) => slab.memory_bytes,
+        (None, Some(traced)) => traced.counts.allocated_bytes.saturating_sub(traced.counts.freed_bytes),
+        (None, None) => 0,
+    }
+}
+
+/// How many series a cache has in `/metrics`.
+pub fn series_of(cache: &CacheView) -> usize {
+    /// Allocations, frees, failures; requested, allocated and freed bytes.
+    const TRACED: usize = 6;
+    /// Active objects, objects, slabs, bytes held.
+    const SLAB: usize = 4;
+    let traced = cache.traced.map_or(0, |_| TRACED);
+    let slab = cache.slab.map_or(0, |SlabState { object_size_bytes, objects_per_slab, pages_per_slab, .. }| {
+        SLAB + [object_size_bytes, objects_per_slab, pages_per_slab].into_iter().flatten().count()
+    });
+    traced + slab
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::model::snapshot::Traced;
+
+    /// A cache of 13 series.
+    fn cache(name: &str, memory_bytes: u64) -> CacheView {
+        CacheView {
+            name: name.into(),
+            class: None,
+            pseudo: false,
+            traced: Some(Traced::default()),
+            slab: Some(SlabState {
+                object_size_bytes: Some(64),
+                objects_per_slab: Some(64),
+                pages_per_slab: Some(1),
+                memory_bytes,
+                ..SlabState::default()
+            }),
+            attributes: None,
+        }
+    }
+
+    fn pseudo_cache(name: &str) -> CacheView {
+        CacheView { pseudo: true, slab: None, ..cache(name, 0) }
+    }
+
+    fn budget(caches: usize) -> SeriesBudget {
+        SeriesBudget::new(CachePatterns::default(), caches * 13)
+    }
+
+    fn kept(choice: &SeriesChoice) -> Vec<&str> {
+        choice.kept.iter().map(|name| &**name).collect()
+    }
+
+    #[test]
+    fn within_the_budget_all_caches_are_kept() {
+        let choice = budget(2).choose(&[cache("a", 1), cache("b", 2)]);
+        assert_eq!(kept(&choice), ["a", "b"]);
+        assert_eq!(
+            (choice.kept_series, choice.by_budget, choice.by_pattern),
+            (26, LeftOut::default(), LeftOut::default())
+        );
+    }
+
+    #[test]
+    fn the_largest_caches_are_kept_and_the_rest_is_counted() {
+        let choice = budget(2).choose(&[cache("a", 1), cache("b", 3), cache("c", 2), cache("d", 0)]);
+        assert_eq!(kept(&choice), ["b", "c"]);
+        assert_eq!(choice.by_budget, LeftOut { caches: 2, series: 26 });
+        assert!(choice.keeps("b") && !choice.keeps("a") && !choice.keeps("zz"));
+    }
+
+    #[test]
+    fn a_tie_goes_by_name_whatever_the_order_of_the_caches() {
+        let mut caches = vec![cache("a", 5), cache("b", 5), cache("c", 5)];
+        assert_eq!(kept(&budget(2).choose(&caches)), ["a", "b"]);
+        caches.reverse();
+        assert_eq!(kept(&budget(2).choose(&caches)), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_kept_cache_stays_until_another_holds_more_than_double() {
+        let mut budget = budget(1);
+        assert_eq!(kept(&budget.choose(&[cache("a", 100), cache("b", 99)])), ["a"]);
+        assert_eq!(kept(&budget.choose(&[cache("a", 100), cache("b", 200)])), ["a"]);
+        assert_eq!(kept(&budget.choose(&[cache("a", 100), cache("b", 201)])), ["b"]);
+        assert_eq!(kept(&budget.choose(&[cache("a", 100), cache("b", 51)])), ["b"]);
+    }
+
+    #[test]
+    fn a_kept_cache_that_vanished_makes_room() {
+        let mut budget = budget(1);
+        budget.choose(&[cache("a", 100), cache("b", 1)]);
+        assert_eq!(kept(&budget.choose(&[cache("b", 1)])), ["b"]);
+    }
+
+    #[test]
+    fn kept_caches_that_hold_nothing_stay_too() {
+        let mut budget = budget(1);
+        budget.choose(&[cache("b", 0)]);
+        assert_eq!(kept(&budget.choose(&[cache("a", 0), cache("b", 0)])), ["b"]);
+    }
+
+    #[test]
+    fn pseudo_caches_come_first() {
+        let choice = budget(1).choose(&[cache("a", u64::MAX), pseudo_cache("kmalloc-large")]);
+        assert_eq!(kept(&choice), ["kmalloc-large"]);
+        assert_eq!((choice.kept_series, choice.by_budget), (6, LeftOut { caches: 1, series: 13 }));
+    }
+
+    #[test]
+    fn without_slabinfo_the_bytes_not_freed_decide() {
+        let traced = |name, allocated_bytes, freed_bytes| {
+            let mut cache = cache(name, 0);
+            cache.slab = None;
+            cache.traced.as_mut().unwrap().counts.allocated_bytes = allocated_bytes;
+            cache.traced.as_mut().unwrap().counts.freed_bytes = freed_bytes;
+            cache
+        };
+        let choice =
+            budget(1).choose(&[traced("a", 100, 100), traced("b", 50, 10), traced("c", 50, 20), traced("d", 0, 9)]);
+        assert_eq!(kept(&choice), ["b", "c"]);
+    }
+
+    #[test]
+    fn a_budget_of_nothing_keeps_nothing_and_says_so() {
+        let choice = budget(0).choose(&[cache("a", 1)]);
+        assert_eq!((choice.kept_caches(), choice.by_budget), (0, LeftOut { caches: 1, series: 13 }));
+    }
+
+    #[test]
+    fn patterns_leave_out_before_the_budget_is_spent() {
+        let patterns = CachePatterns::new(&["^kmalloc-", "dentry"], &["-cg-"]).unwrap();
+        let mut budget = SeriesBudget::new(patterns, 13);
+        let choice = budget.choose(&[
+            cache("dentry", 1),
+            cache("kmalloc-64", 5),
+            cache("kmalloc-cg-64", 9),
+            cache("my-kmalloc-64", 9),
+        ]);
+        assert_eq!(kept(&choice), ["kmalloc-64"]);
+        assert_eq!(choice.by_pattern, LeftOut { caches: 2, series: 26 });
+        assert_eq!(choice.by_budget, LeftOut { caches: 1, series: 13 });
+    }
+
+    #[test]
+    fn exclude_wins_over_include() {
+        let patterns = CachePatterns::new(&["dentry"], &["dentry"]).unwrap();
+        assert!(!patterns.admit("dentry"));
+    }
+
+    #[test]
+    fn without_patterns_every_name_is_admitted() {
+        assert!(CachePatterns::default().admit("page->ptl") && CachePatterns::default().admit(""));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_named_with_its_list_in_one_line() {
+        let error = CachePatterns::new(&["fine"], &["fine", "kmalloc-(64"]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the exclude pattern `kmalloc-(64` is no regular expression: unclosed group; correct or remove it"
+        );
+    }
+
+    #[test]
+    fn summed_rows_that_differ_have_fewer_series() {
+        let mut cache = cache("file_lock_cache", 8192);
+        cache.slab.as_mut().unwrap().object_size_bytes = None;
+        assert_eq!(series_of(&cache), 12);
+        cache.traced = None;
+        assert_eq!(series_of(&cache), 6);
+        cache.slab = None;
+        assert_eq!(series_of(&cache), 0);
+    }
+}
