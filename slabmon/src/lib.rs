@@ -3,4 +3,5 @@
 //! `ARCHITECTURE.md` says who may use whom.
 
 pub mod host;
+pub mod metrics;
 pub mod model;
