@@ -2,6 +2,10 @@
 //!
 //! `ARCHITECTURE.md` says who may use whom.
 
+pub mod cli;
+pub mod config;
 pub mod host;
+pub mod http;
 pub mod metrics;
 pub mod model;
+pub mod report;

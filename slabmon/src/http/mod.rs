@@ -1,0 +1,27 @@
+//! The HTTP API over the newest snapshot. No request reads the kernel or takes a lock that the poll thread holds.
+//!
+//! | path | query | answer |
+//! |---|---|---|
+//! | the telemetry path, `/metrics` | any, not read | exposition, by `Accept` |
+//! | `/caches` | `group=class` `filter=` `format=` | all caches by name |
+//! | `/caches/top` | `by=` `limit=` `filter=` `group=class` `format=` | the first caches in that order |
+//! | `/caches/{name}` | `group=class` `format=` | one cache (percent-encoded; aliases resolve), or one size class |
+//! | `/status` | `format=text\|json` | features, host, losses, readers |
+//! | `/healthz` | any, not read | 200 while the process lives |
+//! | `/readyz` | any, not read | 200 while snapshots are fresh, else 503 with the reason |
+//! | `/` | any, not read | links |
+//!
+//! A cache that is itself called `top` is at `/caches/%74op`.
+
+mod accept;
+mod dto;
+mod error;
+mod handlers;
+mod landing;
+mod params;
+mod serve;
+mod state;
+
+pub use handlers::{render_top, router};
+pub use serve::{bind, run};
+pub use state::{AppState, EncodeMetrics, Uptime};
