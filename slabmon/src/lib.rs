@@ -8,4 +8,5 @@ pub mod host;
 pub mod http;
 pub mod metrics;
 pub mod model;
+pub mod plan;
 pub mod report;

@@ -2,7 +2,9 @@
 //!
 //! Every reader takes a root path, so that tests read fixture trees; every failure is a value with a reason.
 
+pub mod btf;
 pub mod dentry_state;
+pub mod facts;
 pub mod machine;
 pub mod meminfo;
 pub mod names;
