@@ -9,4 +9,5 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod plan;
+pub mod probe;
 pub mod report;

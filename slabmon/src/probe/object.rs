@@ -1,0 +1,14 @@
+//! The committed object, and how bytes cross the border to it.
+
+use aya::Pod;
+
+/// The object that `cargo xtask ebpf build` makes; `slabmon/ebpf/` has its record.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/slabmon.bpf.o"));
+
+/// A type of `slabmon-common`, which aya does not know, as plain bytes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Plain<T>(pub T);
+
+// SAFETY: used for the `repr(C)` types of slabmon-common alone, which hold integers and no padding.
+unsafe impl<T: Copy + 'static> Pod for Plain<T> {}
