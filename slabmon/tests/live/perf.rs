@@ -1,0 +1,130 @@
+//! slabmon's totals against `perf stat` on the same events over the same window.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    os::unix::fs::FileTypeExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use slabmon::model::sample::CounterSample;
+
+use crate::support::{drain, start_probe};
+
+/// `perf stat` on the four events, system-wide, enabled and disabled on command; frees of nothing are left out by
+/// perf's own filter, as slabmon leaves them out.
+struct PerfStat {
+    child: Child,
+    control: File,
+    acknowledge: File,
+    dir: PathBuf,
+}
+
+const EVENTS: [&str; 4] = ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"];
+
+impl PerfStat {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let (control, acknowledge) = (dir.join("control"), dir.join("acknowledge"));
+        let made = Command::new("mkfifo").args([&control, &acknowledge]).status().expect("mkfifo runs");
+        assert!(made.success() && std::fs::metadata(&control).unwrap().file_type().is_fifo());
+        let child = Command::new("perf")
+            .args(["stat", "-a", "-x,", "-D", "-1", "-o"])
+            .arg(dir.join("out"))
+            .arg("--control")
+            .arg(format!("fifo:{},{}", control.display(), acknowledge.display()))
+            .args(["-e", "kmem:kmalloc", "-e", "kmem:kfree", "--filter", "ptr > 16"])
+            .args(["-e", "kmem:kmem_cache_alloc", "-e", "kmem:kmem_cache_free"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("perf is installed: `cargo xtask setup`");
+        // Opening waits for perf's end, so perf is ready to listen afterwards.
+        let control = OpenOptions::new().write(true).open(control).unwrap();
+        let acknowledge = File::open(acknowledge).unwrap();
+        Self { child, control, acknowledge, dir }
+    }
+
+    /// Returns once perf has carried the command out on all CPUs.
+    fn command(&mut self, command: &str) {
+        writeln!(self.control, "{command}").unwrap();
+        let mut answer = [0; 5];
+        self.acknowledge.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ack\n\0");
+    }
+
+    /// The four counts, in the order of `EVENTS`.
+    fn finish(mut self) -> [u64; 4] {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        self.child.wait().unwrap();
+        let text = std::fs::read_to_string(self.dir.join("out")).unwrap();
+        let _ = std::fs::remove_dir_all(&self.dir);
+        EVENTS.map(|event| {
+            let line = text
+                .lines()
+                .find(|line| line.contains(&format!("kmem:{event},")))
+                .unwrap_or_else(|| panic!("perf counted {event}: {text}"));
+            line.split(',').next().unwrap().parse().unwrap_or_else(|_| panic!("a number in: {line}"))
+        })
+    }
+}
+
+/// Events that each program counted, lost or missed, in the order of `EVENTS`.
+fn totals(sample: &CounterSample) -> [u64; 4] {
+    EVENTS.map(|event| {
+        let program = sample.programs.iter().find(|program| program.program == event).expect("all four are attached");
+        let losses = program.losses;
+        program.counted
+            + program.missed.expect("this kernel counts misses")
+            + losses.table_full
+            + losses.claim_busy
+            + losses.read_failed
+            + losses.unattributed
+    })
+}
+
+fn load() {
+    let dir = slabmon_load::churn::default_dir();
+    for _ in 0..20 {
+        drop(slabmon_load::held::pipes(200).unwrap());
+        drop(slabmon_load::held::socketpairs(200).unwrap());
+        drop(slabmon_load::held::eventfds(200).unwrap());
+        drop(slabmon_load::messages::messages(50, 1000).unwrap());
+        slabmon_load::churn::control_data(50, 12_000).unwrap();
+        slabmon_load::churn::open_and_close(&dir, 200).unwrap();
+        slabmon_load::churn::exec(2).unwrap();
+    }
+}
+
+/// Two slabmon reads outside the window and two inside bracket what perf must have counted.
+#[test]
+fn totals_agree_with_perf_stat_within_the_bracket_of_two_reads_inside_and_two_outside() {
+    let mut probe = start_probe();
+    let mut perf = PerfStat::start();
+    load();
+
+    let outer_before = totals(&drain(&mut probe));
+    perf.command("enable");
+    let inner_before = totals(&drain(&mut probe));
+    load();
+    let inner_after = drain(&mut probe);
+    perf.command("disable");
+    let outer_after = totals(&drain(&mut probe));
+    let perf = perf.finish();
+
+    let missed: Vec<_> = inner_after.programs.iter().map(|program| (program.program, program.missed)).collect();
+    println!("missed, and counted as such: {missed:?}");
+    let inner_after = totals(&inner_after);
+    for (index, event) in EVENTS.into_iter().enumerate() {
+        let least = inner_after[index] - inner_before[index];
+        let most = outer_after[index] - outer_before[index];
+        let counted = perf[index];
+        println!("{event}: perf {counted}; slabmon {least} inside, {most} outside");
+        assert!(counted > 10_000, "the load fired events");
+        assert!((least..=most).contains(&counted), "{event}: perf {counted}, slabmon {least} to {most}");
+        assert!(most - least < least / 20, "{event}: the bracket is tight enough to mean something");
+    }
+}
