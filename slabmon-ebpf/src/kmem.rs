@@ -12,6 +12,16 @@ use crate::{
     resolve::{Object, resolve},
 };
 
+/// Development builds (feature `log`) say when an event cannot be put down to a cache; the shipped object is silent.
+macro_rules! note {
+    ($ctx:expr, $text:literal) => {
+        #[cfg(feature = "log")]
+        aya_log_ebpf::warn!($ctx, $text);
+        #[cfg(not(feature = "log"))]
+        let _ = $ctx;
+    };
+}
+
 /// `ZERO_SIZE_PTR` (include/linux/slab.h): what kmalloc(0) gives, and freeing it frees nothing.
 const ZERO_SIZE_PTR: u64 = 16;
 
@@ -43,7 +53,7 @@ pub fn kmem_cache_alloc_node(ctx: RawTracePointContext) -> i32 {
 pub fn kfree(ctx: RawTracePointContext) -> i32 {
     let object: u64 = ctx.arg(1);
     if object > ZERO_SIZE_PTR {
-        count_kfree(object);
+        count_kfree(&ctx, object);
     }
     0
 }
@@ -73,7 +83,10 @@ fn count_kmalloc(ctx: &RawTracePointContext) {
         match resolve(object) {
             Object::Slab { cache } => cache,
             Object::Unreadable => return lose(Program::Kmalloc, Loss::ReadFailed),
-            Object::Large { .. } | Object::Unknown => return lose(Program::Kmalloc, Loss::Unattributed),
+            Object::Large { .. } | Object::Unknown => {
+                note!(ctx, "kmalloc: not in a slab");
+                return lose(Program::Kmalloc, Loss::Unattributed);
+            }
         }
     } else {
         CLASS_KEY | allocated_bytes
@@ -87,7 +100,7 @@ fn count_kmalloc(ctx: &RawTracePointContext) {
 }
 
 #[inline(always)]
-fn count_kfree(object: u64) {
+fn count_kfree(ctx: &RawTracePointContext, object: u64) {
     if !config::lookup_usable() {
         return lose(Program::Kfree, Loss::Unattributed);
     }
@@ -105,7 +118,10 @@ fn count_kfree(object: u64) {
                 }
             }
         }
-        Object::Unknown => lose(Program::Kfree, Loss::Unattributed),
+        Object::Unknown => {
+            note!(ctx, "kfree: neither slab nor large kmalloc");
+            lose(Program::Kfree, Loss::Unattributed);
+        }
         Object::Unreadable => lose(Program::Kfree, Loss::ReadFailed),
     }
 }

@@ -7,7 +7,7 @@ use aya::{
 };
 use slabmon_common::{CONFIG, Config, map};
 
-use super::object::{OBJECT, Plain};
+use super::object::{Plain, object};
 
 /// Why the kernel side is not there.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +15,9 @@ pub enum LoadError {
     /// The kernel did not take the object or one of its maps.
     #[error("the kernel did not take slabmon's BPF object: {0}")]
     Object(#[from] EbpfError),
+    /// The object of a development build could not be read.
+    #[error("the object that BPF_LOG_OBJECT names: {0}")]
+    Read(std::io::Error),
     /// A program or map that the object must have is not in it.
     #[error("slabmon's BPF object has no `{0}`: it was not built from these sources; run `cargo xtask ebpf build`")]
     Missing(&'static str),
@@ -53,7 +56,7 @@ impl LoadError {
         match self {
             Self::Program { permission, .. } => *permission,
             Self::Object(error) => is_permission_error(error),
-            Self::Missing(_) | Self::Map { .. } => false,
+            Self::Missing(_) | Self::Map { .. } | Self::Read(_) => false,
         }
     }
 }
@@ -72,13 +75,14 @@ fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
 /// Parses the object, sets what this kernel is like, and creates its maps. Loads no program.
 pub fn load_object(config: &Config, cpus: u32) -> Result<Ebpf, LoadError> {
     let config = Plain(*config);
+    let object = object().map_err(LoadError::Read)?;
     let slots = cpus.saturating_mul(1 << config.0.slots_log2);
     let ebpf = EbpfLoader::new()
         .btf(None)
         .override_global(CONFIG, &config, true)
         .map_max_entries(map::COUNTERS, slots)
         .map_max_entries(map::CPU_RECORDS, cpus)
-        .load(OBJECT)?;
+        .load(&object)?;
     Ok(ebpf)
 }
 

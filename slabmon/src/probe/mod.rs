@@ -41,6 +41,8 @@ pub struct Probe {
     records: CpuRecords,
     caches: HashMap<MapData, u64, Plain<CacheRecord>>,
     registry: Registry,
+    #[cfg(feature = "bpf-log")]
+    log: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
     attached: Vec<&'static str>,
     lookup_usable: bool,
 }
@@ -67,6 +69,9 @@ impl Probe {
         let caches = load::take_hash_map(&mut ebpf, map::CACHES)?;
         load::load_program(&mut ebpf, program::DESCRIBE)?;
 
+        // The shipped object has no log to read.
+        #[cfg(feature = "bpf-log")]
+        let log = aya_log::EbpfLogger::init(&mut ebpf).ok();
         let mut probe = Self {
             ebpf,
             lists_caches: plan.iterator,
@@ -74,6 +79,8 @@ impl Probe {
             records,
             caches,
             registry: Registry::default(),
+            #[cfg(feature = "bpf-log")]
+            log,
             attached: Vec::new(),
             lookup_usable: false,
         };
@@ -134,6 +141,10 @@ impl Probe {
 
     /// Reads all counters. No system call but one a program for its misses, and one a cache never seen before.
     pub fn drain(&mut self, at: Duration) -> CounterSample {
+        #[cfg(feature = "bpf-log")]
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
         let Self { ebpf, caches, registry, slots, .. } = self;
         slots.read(|key| identify(ebpf, caches, key), registry);
         let record = self.records.sum();
