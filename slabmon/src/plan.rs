@@ -364,3 +364,6 @@ fn prototype_text(parameters: &[Parameter]) -> String {
     let words: Vec<_> = parameters.iter().map(|p| format!("{} {}", p.type_name, p.name)).collect();
     words.join(", ")
 }
+
+#[cfg(test)]
+mod tests;
