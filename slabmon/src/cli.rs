@@ -65,56 +65,56 @@ pub enum Command {
 pub struct DaemonArgs {
     /// Configuration file (TOML), or `-` for standard input; the default one may be missing
     /// [env: SLABMON_CONFIG_FILE] [default: /etc/slabmon/slabmon.toml]
-    #[arg(long = "config.file", value_name = "PATH")]
+    #[arg(global = true, long = "config.file", value_name = "PATH")]
     pub config_file: Option<String>,
     /// Only check the configuration; exits 0 or 78
-    #[arg(long = "config.check")]
+    #[arg(global = true, long = "config.check")]
     pub config_check: bool,
     /// Print the effective configuration as TOML, with the origin of each value, and exit
-    #[arg(long = "print-config")]
+    #[arg(global = true, long = "print-config")]
     pub print_config: bool,
     /// Address to serve on: `127.0.0.1:9853`, `[::1]:9853`, or `:9853` for all addresses; may be repeated, in the
     /// environment separated by commas [env: SLABMON_WEB_LISTEN_ADDRESS] [default: 127.0.0.1:9853]
-    #[arg(long = "web.listen-address", value_name = "ADDRESS")]
+    #[arg(global = true, long = "web.listen-address", value_name = "ADDRESS")]
     pub listen_address: Vec<String>,
     /// Path of the metrics [env: SLABMON_WEB_TELEMETRY_PATH] [default: /metrics]
-    #[arg(long = "web.telemetry-path", value_name = "PATH")]
+    #[arg(global = true, long = "web.telemetry-path", value_name = "PATH")]
     pub telemetry_path: Option<String>,
     /// How often the counters are read, 100ms to 1m [env: SLABMON_POLL_COUNTERS_INTERVAL] [default: 1s]
-    #[arg(long = "poll.counters-interval", value_name = "DURATION")]
+    #[arg(global = true, long = "poll.counters-interval", value_name = "DURATION")]
     pub counters_interval: Option<String>,
     /// How often slabinfo is read, 1s to 1h [env: SLABMON_POLL_SLABINFO_INTERVAL] [default: 10s]
-    #[arg(long = "poll.slabinfo-interval", value_name = "DURATION")]
+    #[arg(global = true, long = "poll.slabinfo-interval", value_name = "DURATION")]
     pub slabinfo_interval: Option<String>,
     /// Whether allocations and frees are traced; without, slabinfo alone is served [env: SLABMON_TRACE]
     /// [default: true]
-    #[arg(long = "trace", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(global = true, long = "trace", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub trace: Option<String>,
     /// Caches that each CPU can count, a power of two, 64 to 65536 [env: SLABMON_TRACE_SLOTS_PER_CPU] [default: 1024]
-    #[arg(long = "trace.slots-per-cpu", value_name = "N")]
+    #[arg(global = true, long = "trace.slots-per-cpu", value_name = "N")]
     pub slots_per_cpu: Option<String>,
     /// Most series that one exposition has, 100 to 1000000 [env: SLABMON_METRICS_MAX_SERIES] [default: 5000]
-    #[arg(long = "metrics.max-series", value_name = "N")]
+    #[arg(global = true, long = "metrics.max-series", value_name = "N")]
     pub max_series: Option<String>,
     /// Only caches whose name matches are in the metrics; may be repeated, one pattern in the environment
     /// [env: SLABMON_METRICS_CACHE_INCLUDE] [default: all]
-    #[arg(long = "metrics.cache-include", value_name = "REGEX")]
+    #[arg(global = true, long = "metrics.cache-include", value_name = "REGEX")]
     pub cache_include: Vec<String>,
     /// Caches whose name matches are not in the metrics; may be repeated, one pattern in the environment
     /// [env: SLABMON_METRICS_CACHE_EXCLUDE] [default: none]
-    #[arg(long = "metrics.cache-exclude", value_name = "REGEX")]
+    #[arg(global = true, long = "metrics.cache-exclude", value_name = "REGEX")]
     pub cache_exclude: Vec<String>,
     /// Where the host's proc and sys are mounted [env: SLABMON_PATH_ROOT] [default: /]
-    #[arg(long = "path.root", value_name = "PATH")]
+    #[arg(global = true, long = "path.root", value_name = "PATH")]
     pub root: Option<String>,
     /// error, warn, info, debug or trace [env: SLABMON_LOG_LEVEL] [default: info]
-    #[arg(long = "log.level", value_name = "LEVEL")]
+    #[arg(global = true, long = "log.level", value_name = "LEVEL")]
     pub log_level: Option<String>,
     /// text, logfmt or json [env: SLABMON_LOG_FORMAT] [default: text]
-    #[arg(long = "log.format", value_name = "FORMAT")]
+    #[arg(global = true, long = "log.format", value_name = "FORMAT")]
     pub log_format: Option<String>,
     /// Keep the capabilities that are only needed at start [env: SLABMON_CAPABILITIES_KEEP] [default: false]
-    #[arg(long = "capabilities.keep", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(global = true, long = "capabilities.keep", value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub keep_capabilities: Option<String>,
 }
 

@@ -115,15 +115,11 @@ impl Poller {
                 probe.relist();
             }
         }
-        let taken_at_unix_seconds = match (&counters, self.readers.slabinfo()) {
-            (None, Some(slabinfo)) => slabinfo.at_unix_seconds,
-            _ => unix_seconds(),
-        };
         let mut collectors = Vec::with_capacity(8);
         collectors.extend(counters_state);
         collectors.extend(self.readers.states().cloned());
         self.deriver.derive(SnapshotInput {
-            taken_at_unix_seconds,
+            taken_at_unix_seconds: unix_seconds(),
             uptime: self.started.elapsed(),
             page_size_bytes: self.readers.page_size_bytes(),
             counters,

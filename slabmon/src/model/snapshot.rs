@@ -173,7 +173,7 @@ pub struct HostFact {
 pub struct Snapshot {
     /// Counts up from 1.
     pub sequence: u64,
-    /// Unix time of the last counter drain (or slabinfo read, when nothing is traced), seconds.
+    /// Unix time of the counter drain; when nothing is traced, of the attempt to read slabinfo. Seconds.
     pub taken_at_unix_seconds: f64,
     /// Unix time of the last successful slabinfo read, seconds.
     pub slabinfo_at_unix_seconds: Option<f64>,

@@ -9,6 +9,9 @@ const BPF: u64 = 1 << 39;
 const PERFMON: u64 = 1 << 38;
 const SYS_ADMIN: u64 = 1 << 21;
 
+/// What is flipped, and how.
+type Flip<T> = (&'static str, fn(&mut T));
+
 fn parameters(types: &[&str]) -> Option<Vec<Parameter>> {
     Some(types.iter().map(|name| Parameter { name: String::new(), type_name: (*name).to_owned() }).collect())
 }
@@ -197,7 +200,7 @@ fn another_allocator_than_slub_is_not_traced() {
 
 #[test]
 fn a_cache_that_cannot_be_described_is_not_traced() {
-    let flips: [(&str, fn(&mut BtfFacts)); 3] = [
+    let flips: [Flip<BtfFacts>; 3] = [
         ("kmem_cache.size", |btf| btf.cache_size = None),
         ("kmem_cache.object_size", |btf| btf.cache_object_size = None),
         ("kmem_cache.name", |btf| btf.cache_name = None),
@@ -209,7 +212,7 @@ fn a_cache_that_cannot_be_described_is_not_traced() {
 
 #[test]
 fn each_fact_that_the_page_lookup_lacks_switches_it_off_and_nothing_else() {
-    let flips: [(&str, fn(&mut BtfFacts)); 12] = [
+    let flips: [Flip<BtfFacts>; 12] = [
         ("sizeof(struct page)", |btf| btf.page_struct_bytes = None),
         ("page.compound_head", |btf| btf.page_head = None),
         ("page.flags", |btf| btf.page_flags = None),
@@ -267,7 +270,7 @@ fn a_kernel_that_fires_once_for_a_large_kmalloc_counts_it_as_it_comes() {
 
 #[test]
 fn an_event_that_is_not_there_or_not_known_is_off_alone() {
-    let flips: [(&'static str, fn(&mut Prototypes)); 4] = [
+    let flips: [Flip<Prototypes>; 4] = [
         ("kmalloc", |p| p.kmalloc = None),
         ("kfree", |p| p.kfree = None),
         ("kmem_cache_alloc", |p| p.kmem_cache_alloc = parameters(&[SITE, OBJECT, "int"])),
