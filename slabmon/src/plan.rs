@@ -60,6 +60,20 @@ pub struct ProbePlan {
 const REQUIRED: [&str; 7] =
     ["tracing", "kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free", "page_lookup", "slabinfo"];
 
+/// Features that are parts of tracing: off with it.
+const TRACED: [&str; 10] = [
+    "kmalloc",
+    "kmalloc_node",
+    "kfree",
+    "kmem_cache_alloc",
+    "kmem_cache_alloc_node",
+    "kmem_cache_free",
+    "page_lookup",
+    "cache_iterator",
+    "large_kmalloc_once",
+    "recursion_misses",
+];
+
 impl ProbePlan {
     /// Decides. What only loading can tell is planned as if it worked.
     pub fn new(facts: &HostFacts, options: &PlanOptions) -> Self {
@@ -95,18 +109,9 @@ impl ProbePlan {
             self.tracing_failed("none of the slab events can be used".into(), REPORT, Obstacle::Kernel);
             return;
         }
-        match missing_for_lookup(btf) {
-            None => {
-                self.page_lookup = true;
-                self.on("page_lookup", "to be calibrated");
-            }
-            Some(what) => {
-                let reason = format!("this kernel's type information lacks {what}");
-                self.off("page_lookup", reason, REPORT, Obstacle::Kernel);
-            }
-        }
         self.iterator = btf.has_cache_iterator;
         self.calibrate_by_events = !self.iterator && self.config.alloc_has_cache != 0;
+        self.plan_lookup(btf);
         if self.iterator {
             self.on("cache_iterator", "names and births of caches from the kernel's own list");
         } else {
@@ -128,6 +133,20 @@ impl ProbePlan {
         } else {
             let reason = "this kernel does not keep a program from interrupting itself, so nothing is missed";
             self.off("recursion_misses", reason.into(), "additions are atomic instead", Obstacle::Kernel);
+        }
+    }
+
+    fn plan_lookup(&mut self, btf: &BtfFacts) {
+        if let Some(what) = missing_for_lookup(btf) {
+            let reason = format!("this kernel's type information lacks {what}");
+            self.off("page_lookup", reason, REPORT, Obstacle::Kernel);
+        } else if !self.iterator && !self.calibrate_by_events {
+            let reason = "this kernel offers neither the cache iterator nor events that name their cache";
+            let remedy = "kmalloc is counted by size class; frees by kfree are counted as unattributed";
+            self.off("page_lookup", reason.into(), remedy, Obstacle::Kernel);
+        } else {
+            self.page_lookup = true;
+            self.on("page_lookup", "to be calibrated");
         }
     }
 
@@ -163,14 +182,19 @@ impl ProbePlan {
         }
     }
 
-    /// Tracing as a whole is off.
+    /// Tracing as a whole is off, and with it all its parts, by the same obstacle. A part that is off already keeps its
+    /// own reason: it may be the cause.
     pub fn tracing_failed(&mut self, reason: String, remedy: &str, obstacle: Obstacle) {
         self.programs.clear();
         self.page_lookup = false;
         self.iterator = false;
+        self.calibrate_by_events = false;
         self.off("tracing", reason, remedy, obstacle);
-        for event in ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free", "page_lookup"] {
-            self.off(event, "nothing is traced".into(), "see `tracing`", obstacle);
+        for part in TRACED {
+            match self.feature(part).cloned().filter(|feature| !feature.enabled) {
+                Some(known) => self.off(part, known.reason, &known.remedy, obstacle),
+                None => self.off(part, "nothing is traced".into(), "see `tracing`", obstacle),
+            }
         }
     }
 
@@ -301,7 +325,7 @@ fn config_of(facts: &HostFacts, btf: &BtfFacts, options: &PlanOptions) -> Config
         u32::from(parameters.as_ref().is_some_and(|parameters| is_cache(parameters.get(2))))
     };
     Config {
-        slots_log2: options.slots_per_cpu.next_power_of_two().trailing_zeros(),
+        slots_log2: options.slots_per_cpu.checked_next_power_of_two().map_or(31, u32::trailing_zeros),
         page_shift: facts.page_size_bytes.trailing_zeros(),
         page_struct_bytes: offset(btf.page_struct_bytes),
         page_head: offset(btf.page_head),
@@ -346,7 +370,9 @@ impl Shape {
     fn fits(self, parameters: &[Parameter]) -> bool {
         let is_pointer = |index: usize| parameters.get(index).is_some_and(|p| p.type_name.ends_with('*'));
         let is_size = |index: usize| parameters.get(index).is_some_and(|p| p.type_name == "size_t");
-        let begins_right = parameters.first().is_some_and(|p| p.type_name == "long unsigned int") && is_pointer(1);
+        // As GCC calls it and as Clang does.
+        let is_site = |p: &Parameter| matches!(&*p.type_name, "long unsigned int" | "unsigned long");
+        let begins_right = parameters.first().is_some_and(is_site) && is_pointer(1);
         begins_right
             && match self {
                 Self::Kmalloc => is_size(2) && is_size(3),

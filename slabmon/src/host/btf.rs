@@ -15,7 +15,16 @@ const MAX_DEPTH: u32 = 16;
 /// Longest BTF that is read; the largest known kernel's is a tenth of it.
 const MAX_BYTES: u64 = 256 << 20;
 
+/// Longest name that is read; a kernel symbol has at most 512 bytes (include/linux/kallsyms.h, `KSYM_NAME_LEN`).
+const MAX_NAME_BYTES: usize = 1024;
+
+/// Members that one search looks at; the kernel's largest structs have a few hundred, anonymous ones included. Without
+/// it, a struct that holds itself twice, anonymously, would be searched 2^[`MAX_DEPTH`] times, and more often for more.
+const MAX_MEMBERS: u32 = 1 << 17;
+
 const MAGIC: u16 = 0xeb9f;
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 24;
 
 /// Why there is no type information.
 #[derive(Debug, thiserror::Error)]
@@ -122,8 +131,14 @@ impl Btf {
             Some(_) => return Err("wrong magic number"),
             None => return Err("cut off in the header"),
         }
+        if bytes.get(2).is_some_and(|&version| version != VERSION) {
+            return Err("of a version that is not known");
+        }
         let header = |at| u32_at(&bytes, at).map(|value| value as usize).ok_or("cut off in the header");
         let header_length = header(4)?;
+        if header_length < HEADER_BYTES {
+            return Err("impossible header");
+        }
         let types_at = header_length.checked_add(header(8)?).ok_or("impossible header")?;
         let types_end = types_at.checked_add(header(12)?).ok_or("impossible header")?;
         let strings_at = header_length.checked_add(header(16)?).ok_or("impossible header")?;
@@ -142,7 +157,7 @@ impl Btf {
         self.places.reserve((types_end - self.types_at) / 20);
         let mut at = self.types_at;
         while at < types_end {
-            let header = self.header_at(at).ok_or("cut off in a type")?;
+            let header = self.header_at(at).filter(|header| header.data_at <= types_end).ok_or("cut off in a type")?;
             let data_bytes = data_bytes(header.kind, header.vlen).ok_or("a kind of type that is not known")?;
             let next = header.data_at.checked_add(data_bytes).filter(|&next| next <= types_end);
             let id = self.places.len() as u32 + 1;
@@ -162,8 +177,9 @@ impl Btf {
     fn header_at(&self, at: usize) -> Option<Header> {
         let info = u32_at(&self.bytes, at.checked_add(4)?)?;
         Some(Header {
-            kind: info >> 24 & 0x1f,
-            vlen: info & 0xffff,
+            // Newer kernels use 7 and 24 bits, older ones 5 and 16, and leave the others 0 (include/uapi/linux/btf.h).
+            kind: info >> 24 & 0x7f,
+            vlen: info & 0xff_ffff,
             flag: info >> 31 != 0,
             name: u32_at(&self.bytes, at)?,
             size_or_type: u32_at(&self.bytes, at.checked_add(8)?)?,
@@ -178,7 +194,8 @@ impl Btf {
 
     fn string_at(&self, offset: u32) -> Option<&[u8]> {
         let start = self.strings_at.checked_add(offset as usize)?;
-        let rest = self.bytes.get(start..self.strings_end)?;
+        let end = self.strings_end.min(start.saturating_add(MAX_NAME_BYTES));
+        let rest = self.bytes.get(start..end)?;
         rest.iter().position(|&byte| byte == 0).and_then(|end| rest.get(..end))
     }
 
@@ -202,11 +219,31 @@ impl Btf {
 
     /// Offset of a member, bytes; members of anonymous structs and unions within count as its own.
     pub fn member_offset_bytes(&self, struct_name: &'static str, member: &str) -> Option<u32> {
-        self.find_member(self.id(Named::Struct, struct_name)?, member, 0).map(|(offset, _)| offset)
+        self.find_member(self.id(Named::Struct, struct_name)?, member).map(|(offset, _)| offset)
+    }
+
+    /// Offset of a member of the first element of an array of structs, bytes, whatever that struct is called:
+    /// `kmem_cache.per_node[0].node`. `None` if `array` is no such array.
+    pub fn first_element_member_offset_bytes(
+        &self,
+        struct_name: &'static str,
+        array: &str,
+        member: &str,
+    ) -> Option<u32> {
+        let (array_at, type_id) = self.find_member(self.id(Named::Struct, struct_name)?, array)?;
+        let array = self.header(self.skip_modifiers(type_id)?).filter(|header| header.kind == KIND_ARRAY)?;
+        let element = self.skip_modifiers(u32_at(&self.bytes, array.data_at)?)?;
+        let (member_at, _) = self.find_member(element, member)?;
+        array_at.checked_add(member_at)
     }
 
     /// Offset and type of a member.
-    fn find_member(&self, id: u32, member: &str, depth: u32) -> Option<(u32, u32)> {
+    fn find_member(&self, id: u32, member: &str) -> Option<(u32, u32)> {
+        let mut members_left = MAX_MEMBERS;
+        self.find_member_within(id, member, 0, &mut members_left)
+    }
+
+    fn find_member_within(&self, id: u32, member: &str, depth: u32, members_left: &mut u32) -> Option<(u32, u32)> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -215,6 +252,7 @@ impl Btf {
             return None;
         }
         for index in 0..header.vlen as usize {
+            *members_left = members_left.checked_sub(1)?;
             let at = header.data_at.checked_add(index * 12)?;
             let name = self.string_at(u32_at(&self.bytes, at)?)?;
             let type_id = u32_at(&self.bytes, at + 4)?;
@@ -225,20 +263,12 @@ impl Btf {
                 return Some((offset, type_id));
             }
             if name.is_empty()
-                && let Some((inner, found)) = self.find_member(type_id, member, depth + 1)
+                && let Some((inner, found)) = self.find_member_within(type_id, member, depth + 1, members_left)
             {
                 return Some((offset.checked_add(inner)?, found));
             }
         }
         None
-    }
-
-    /// Whether a member is an array of structs (and not of pointers).
-    pub fn member_is_array_of_structs(&self, struct_name: &'static str, member: &str) -> Option<bool> {
-        let (_, id) = self.find_member(self.id(Named::Struct, struct_name)?, member, 0)?;
-        let array = self.header(id).filter(|header| header.kind == KIND_ARRAY)?;
-        let element = u32_at(&self.bytes, array.data_at)?;
-        Some(self.header(self.skip_modifiers(element)?)?.kind == KIND_STRUCT)
     }
 
     fn skip_modifiers(&self, mut id: u32) -> Option<u32> {
@@ -343,4 +373,4 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::host) mod tests;

@@ -141,7 +141,8 @@ impl HostFacts {
             kernel_release: machine::read_kernel_release(root).ok(),
             architecture: machine::architecture(),
             page_size_bytes: machine::page_size_bytes(),
-            possible_cpus: machine::read_possible_cpus(root).map_or_else(|_| online_cpus(), |cpus| cpus.highest() + 1),
+            possible_cpus: machine::read_possible_cpus(root)
+                .map_or_else(|_| online_cpus(), |cpus| cpus.highest().saturating_add(1)),
             lockdown: std::fs::read_to_string(root.join("sys/kernel/security/lockdown"))
                 .ok()
                 .and_then(|text| parse_lockdown(&text)),
@@ -200,7 +201,6 @@ const WANTED: &[(Named, &str)] = &[
     (Named::Struct, "folio"),
     (Named::Struct, "kmem_cache"),
     (Named::Struct, "kmem_cache_node"),
-    (Named::Struct, "kmem_cache_per_node_ptrs"),
     (Named::Enum, "pageflags"),
     (Named::Enum, "pagetype"),
     (Named::Typedef, "btf_trace_kmalloc"),
@@ -277,13 +277,11 @@ fn compound_order(btf: &Btf, page_struct_bytes: Option<u32>) -> Option<u32> {
     }
 }
 
+/// Up to 7.0 an array of pointers, then an array of structs that hold one (mm/slab.h, `struct kmem_cache`).
 fn first_node(btf: &Btf) -> Option<u32> {
-    if let Some(offset) = btf.member_offset_bytes("kmem_cache", "node") {
-        return Some(offset);
-    }
-    let array = btf.member_offset_bytes("kmem_cache", "per_node")?;
-    if btf.member_is_array_of_structs("kmem_cache", "per_node")? {
-        return array.checked_add(btf.member_offset_bytes("kmem_cache_per_node_ptrs", "node")?);
-    }
-    Some(array)
+    btf.member_offset_bytes("kmem_cache", "node")
+        .or_else(|| btf.first_element_member_offset_bytes("kmem_cache", "per_node", "node"))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

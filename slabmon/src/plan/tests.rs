@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
-use crate::host::facts::{Capabilities, Prototypes};
+use crate::host::facts::{Capabilities, Prototypes, tests::KernelTypes};
 
 const BPF: u64 = 1 << 39;
 const PERFMON: u64 = 1 << 38;
@@ -86,14 +86,14 @@ fn events(plan: &ProbePlan) -> Vec<&str> {
     plan.programs.iter().map(|planned| planned.event).collect()
 }
 
-/// Names of the features that are in another state than on the capable host.
+/// Names of the features of which something else is said than on the capable host.
 fn changed(plan_now: &ProbePlan) -> Vec<&'static str> {
     let capable = plan(&capable_host());
     assert_eq!(plan_now.features.len(), capable.features.len(), "the same features are listed");
     let mut names: Vec<_> = capable
         .features
         .iter()
-        .filter(|feature| plan_now.feature(feature.name).is_none_or(|now| now.enabled != feature.enabled))
+        .filter(|feature| plan_now.feature(feature.name) != Some(*feature))
         .map(|feature| feature.name)
         .collect();
     names.sort_unstable();
@@ -147,8 +147,11 @@ fn assert_nothing_is_traced(plan: &ProbePlan, reason: &str, obstacle: Obstacle) 
     assert!(!enabled && why.contains(reason), "{why}");
     let finding = plan.findings().into_iter().find(|finding| finding.feature.name == "tracing").unwrap();
     assert_eq!((finding.required, finding.obstacle), (true, Some(obstacle)));
-    for event in ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free", "page_lookup"] {
-        assert!(!state(plan, event).0, "{event}");
+    assert!(!plan.calibrate_by_events);
+    for part in TRACED {
+        assert!(!state(plan, part).0, "{part}");
+        let finding = plan.findings().into_iter().find(|finding| finding.feature.name == part).unwrap();
+        assert_eq!(finding.obstacle, Some(obstacle), "{part}");
     }
 }
 
@@ -212,27 +215,40 @@ fn a_cache_that_cannot_be_described_is_not_traced() {
 
 #[test]
 fn each_fact_that_the_page_lookup_lacks_switches_it_off_and_nothing_else() {
-    let flips: [Flip<BtfFacts>; 12] = [
-        ("sizeof(struct page)", |btf| btf.page_struct_bytes = None),
-        ("page.compound_head", |btf| btf.page_head = None),
-        ("page.flags", |btf| btf.page_flags = None),
-        ("page.page_type", |btf| btf.page_type = None),
-        ("PGTY_slab or PG_slab", |btf| btf.slab_mark = None),
-        ("PG_head", |btf| btf.head_flag_bit = None),
-        ("the order of a compound page", |btf| btf.compound_order = None),
-        ("slab.slab_cache", |btf| btf.slab_cache = None),
-        ("slab.freelist", |btf| btf.slab_freelist = None),
-        ("slab.slab_list", |btf| btf.slab_list = None),
-        ("kmem_cache.node", |btf| btf.cache_node = None),
-        ("kmem_cache_node.partial", |btf| btf.node_partial = None),
+    type FlipAndEffect = (&'static str, fn(&mut BtfFacts), fn(&mut Config));
+    let flips: [FlipAndEffect; 12] = [
+        ("sizeof(struct page)", |btf| btf.page_struct_bytes = None, |c| c.page_struct_bytes = ABSENT),
+        ("page.compound_head", |btf| btf.page_head = None, |c| c.page_head = ABSENT),
+        ("page.flags", |btf| btf.page_flags = None, |c| c.page_flags = ABSENT),
+        ("page.page_type", |btf| btf.page_type = None, |c| c.page_type = ABSENT),
+        ("PGTY_slab or PG_slab", |btf| btf.slab_mark = None, |c| (c.slab_mark, c.slab_type) = (0, 0)),
+        ("PG_head", |btf| btf.head_flag_bit = None, |c| c.head_flag_bit = ABSENT),
+        ("the order of a compound page", |btf| btf.compound_order = None, |c| c.compound_order = ABSENT),
+        ("slab.slab_cache", |btf| btf.slab_cache = None, |c| c.slab_cache = ABSENT),
+        ("slab.freelist", |btf| btf.slab_freelist = None, |c| c.slab_freelist = ABSENT),
+        ("slab.slab_list", |btf| btf.slab_list = None, |c| c.slab_list = ABSENT),
+        ("kmem_cache.node", |btf| btf.cache_node = None, |c| c.cache_node = ABSENT),
+        ("kmem_cache_node.partial", |btf| btf.node_partial = None, |c| c.node_partial = ABSENT),
     ];
-    for (what, flip) in flips {
+    let capable = plan(&capable_host());
+    for (what, flip, expected) in flips {
         let plan = plan_with(flip);
         assert!(!plan.page_lookup, "{what}");
-        assert!(state(&plan, "page_lookup").1.ends_with(what), "{what}: {:?}", state(&plan, "page_lookup"));
+        let (enabled, reason) = state(&plan, "page_lookup");
+        assert!(!enabled && reason.ends_with(what), "{what}: {reason}");
         assert_eq!(changed(&plan), ["page_lookup"], "{what}");
-        assert_eq!(events(&plan).len(), 4, "{what}");
+        assert_eq!((&plan.programs, plan.iterator), (&capable.programs, true), "{what}");
+        let mut config = capable.config;
+        expected(&mut config);
+        assert_eq!(plan.config, config, "{what}");
     }
+}
+
+#[test]
+fn a_kernel_without_a_type_for_large_kmalloc_needs_none() {
+    let plan = plan_with(|btf| btf.large_type = None);
+    assert!(plan.page_lookup && changed(&plan).is_empty());
+    assert_eq!(plan.config.large_type, ABSENT);
 }
 
 #[test]
@@ -265,7 +281,9 @@ fn a_kernel_without_a_recursion_guard_gets_atomic_additions() {
 fn a_kernel_that_fires_once_for_a_large_kmalloc_counts_it_as_it_comes() {
     let plan = plan_with(|btf| btf.large_fires_twice = false);
     assert_eq!(plan.config.large_fires_twice, 0);
-    assert!(changed(&plan).is_empty() && state(&plan, "large_kmalloc_once").1.contains("fires one event"));
+    assert_eq!(changed(&plan), ["large_kmalloc_once"]);
+    let (enabled, how) = state(&plan, "large_kmalloc_once");
+    assert!(enabled && how.contains("fires one event"), "{how}");
 }
 
 #[test]
@@ -339,4 +357,224 @@ fn what_loading_finds_out_is_written_back() {
     assert_eq!(plan.obstacle(), Obstacle::Permission);
     plan.tracing_failed("refused".into(), "", Obstacle::Kernel);
     assert_nothing_is_traced(&plan, "refused", Obstacle::Kernel);
+}
+
+#[test]
+fn what_6_18_says_of_its_types_is_the_capable_host() {
+    assert_eq!(KernelTypes::linux_6_18().facts(), capable_btf());
+}
+
+fn plan_of(types: &KernelTypes) -> ProbePlan {
+    plan(&HostFacts { btf: Ok(types.facts()), ..capable_host() })
+}
+
+#[test]
+fn linux_5_10_has_six_events_and_no_page_lookup() {
+    let now = plan_of(&KernelTypes::linux_5_10());
+    let expected = ["kmalloc", "kmalloc_node", "kfree", "kmem_cache_alloc", "kmem_cache_alloc_node", "kmem_cache_free"];
+    assert_eq!(events(&now), expected);
+    assert!(!now.page_lookup && !now.iterator && !now.calibrate_by_events);
+    assert!(state(&now, "page_lookup").1.contains("neither the cache iterator nor events that name their cache"));
+    assert_eq!(
+        now.config,
+        Config {
+            slab_list: 8,
+            slab_cache: 24,
+            slab_mark: slab_mark::FLAG_BIT,
+            slab_type: 0,
+            slab_flag_bit: 9,
+            large_type: ABSENT,
+            head_flag_bit: 16,
+            compound_order: 81,
+            cache_size: 24,
+            cache_object_size: 28,
+            cache_name: 96,
+            cache_node: 216,
+            alloc_has_cache: 0,
+            free_has_cache: 0,
+            large_fires_twice: 0,
+            atomic: 1,
+            ..plan(&capable_host()).config
+        }
+    );
+}
+
+#[test]
+fn linux_6_1_calibrates_from_events() {
+    let now = plan_of(&KernelTypes::linux_6_1());
+    assert_eq!(events(&now), ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"]);
+    assert!(now.page_lookup && !now.iterator && now.calibrate_by_events);
+    assert_eq!(
+        now.config,
+        Config {
+            slab_list: 8,
+            slab_cache: 24,
+            slab_mark: slab_mark::FLAG_BIT,
+            slab_type: 0,
+            slab_flag_bit: 9,
+            large_type: ABSENT,
+            head_flag_bit: 16,
+            compound_order: 81,
+            cache_size: 24,
+            cache_object_size: 28,
+            cache_name: 96,
+            cache_node: 216,
+            large_fires_twice: 0,
+            ..plan(&capable_host()).config
+        }
+    );
+}
+
+#[test]
+fn linux_6_12_tells_slabs_by_their_page_type() {
+    let now = plan_of(&KernelTypes::linux_6_12());
+    assert!(now.page_lookup && !now.iterator && now.calibrate_by_events);
+    assert_eq!(
+        now.config,
+        Config {
+            large_type: ABSENT,
+            cache_size: 24,
+            cache_object_size: 28,
+            cache_name: 96,
+            cache_node: 216,
+            ..plan(&capable_host()).config
+        }
+    );
+}
+
+#[test]
+fn linux_6_18_is_the_capable_host_and_7_1_differs_by_its_head_word_and_caches() {
+    assert_eq!(plan_of(&KernelTypes::linux_6_18()), plan(&capable_host()));
+    let now = plan_of(&KernelTypes::linux_7_1());
+    assert!(changed(&now).is_empty() && now.page_lookup && now.iterator);
+    assert_eq!(
+        now.config,
+        Config {
+            head_may_be_mask: 1,
+            cache_size: 24,
+            cache_object_size: 28,
+            cache_name: 88,
+            cache_node: 208 + 8,
+            ..plan(&capable_host()).config
+        }
+    );
+}
+
+#[test]
+fn events_are_known_by_the_names_that_clang_gives_their_types() {
+    let now = plan_with(|btf| {
+        let prototypes = &mut btf.prototypes;
+        let lists = [
+            &mut prototypes.kmalloc,
+            &mut prototypes.kfree,
+            &mut prototypes.kmem_cache_alloc,
+            &mut prototypes.kmem_cache_free,
+        ];
+        for parameter in lists.into_iter().flatten().flatten() {
+            parameter.type_name = parameter.type_name.replace(SITE, "unsigned long");
+        }
+        assert_eq!(prototypes.kfree, parameters(&["unsigned long", OBJECT]));
+    });
+    assert_eq!(now, plan(&capable_host()));
+}
+
+#[test]
+fn the_name_that_kmem_cache_free_gives_up_to_6_0_is_no_cache() {
+    let now = plan_with(|btf| btf.prototypes.kmem_cache_free = parameters(&[SITE, OBJECT, "const char *"]));
+    assert!(changed(&now).is_empty());
+    assert_eq!((now.config.alloc_has_cache, now.config.free_has_cache), (1, 0));
+}
+
+#[test]
+fn the_caches_of_6_0_are_taken_from_its_six_arguments() {
+    let now = plan_with(|btf| {
+        let cache = "struct kmem_cache *";
+        btf.prototypes.kmem_cache_alloc = parameters(&[SITE, OBJECT, cache, SIZE, SIZE, "gfp_t"]);
+        btf.prototypes.kmem_cache_alloc_node = parameters(&[SITE, OBJECT, cache, SIZE, SIZE, "gfp_t", "int"]);
+    });
+    assert_eq!(changed(&now), ["kmem_cache_alloc_node"]);
+    assert!(state(&now, "kmem_cache_alloc_node").0);
+    assert_eq!(now.config, plan(&capable_host()).config);
+}
+
+#[test]
+fn the_first_reason_that_keeps_tracing_off_is_the_one_that_is_given() {
+    let options = PlanOptions { trace: false, ..PlanOptions::default() };
+    let hopeless = HostFacts {
+        lockdown: Some(Lockdown::Confidentiality),
+        capabilities: Some(Capabilities(0)),
+        btf: Err("not there".into()),
+        ..capable_host()
+    };
+    assert_nothing_is_traced(&ProbePlan::new(&hopeless, &options), "switched off", Obstacle::Configuration);
+    // Permission would not help against any of the others, so it is named last.
+    assert_nothing_is_traced(&plan(&hopeless), "not there", Obstacle::Kernel);
+    let locked_down = HostFacts { btf: Ok(capable_btf()), ..hopeless };
+    assert_nothing_is_traced(&plan(&locked_down), "confidentiality", Obstacle::Kernel);
+    assert_eq!(plan(&locked_down).obstacle(), Obstacle::Kernel);
+}
+
+#[test]
+fn a_part_that_was_off_before_tracing_failed_keeps_its_own_reason() {
+    let mut now = plan_with(|btf| btf.cache_node = None);
+    now.feature_failed("kmalloc", "bpf_raw_tracepoint_open: not permitted".into(), "run as root");
+    now.tracing_failed("no program could be attached".into(), "run as root", Obstacle::Permission);
+    assert_nothing_is_traced(&now, "no program could be attached", Obstacle::Permission);
+    assert_eq!(state(&now, "kmalloc").1, "bpf_raw_tracepoint_open: not permitted");
+    assert!(state(&now, "page_lookup").1.ends_with("kmem_cache.node"));
+    assert_eq!(state(&now, "kfree").1, "nothing is traced");
+    let no_events = plan_with(|btf| btf.prototypes.kfree = parameters(&["void *"]));
+    assert_eq!(events(&no_events).len(), 3);
+    assert!(state(&no_events, "kfree").1.ends_with("slabmon knows: void * "), "{:?}", state(&no_events, "kfree"));
+}
+
+#[test]
+fn a_failure_that_loading_finds_concerns_one_feature_and_can_be_undone() {
+    let capable = plan(&capable_host());
+    for name in ["kmalloc", "page_lookup", "cache_iterator"] {
+        let mut now = capable.clone();
+        now.feature_failed(name, "refused".into(), "nothing");
+        assert_eq!(changed(&now), [name]);
+        let finding = now.findings().into_iter().find(|finding| finding.feature.name == name).unwrap();
+        assert_eq!((finding.feature.remedy.as_str(), finding.obstacle), ("nothing", Some(Obstacle::Kernel)));
+        now.feature_works(name, state(&capable, name).1.to_owned());
+        assert_eq!(now, capable, "{name}");
+    }
+}
+
+#[test]
+fn only_what_the_daemons_main_job_takes_is_required() {
+    let mut now = plan(&capable_host());
+    now.feature_works("slabinfo", "read".into());
+    now.feature_works("slab_sysfs", "read".into());
+    let findings = now.findings();
+    let mut required: Vec<_> =
+        findings.iter().filter(|finding| finding.required).map(|finding| finding.feature.name).collect();
+    required.sort_unstable();
+    let expected = ["kfree", "kmalloc", "kmem_cache_alloc", "kmem_cache_free", "page_lookup", "slabinfo", "tracing"];
+    assert_eq!(required, expected);
+    assert!(now.findings().iter().all(|finding| finding.obstacle.is_some() != finding.feature.enabled));
+}
+
+#[test]
+fn a_permission_for_either_source_is_worth_asking_for() {
+    let mut now = plan(&capable_host());
+    assert_eq!(now.obstacle(), Obstacle::Kernel);
+    now.feature_refused("slab_sysfs", "permission denied".into(), "be root", Obstacle::Permission);
+    assert_eq!(now.obstacle(), Obstacle::Kernel, "not needed to serve");
+    now.feature_refused("slabinfo", "permission denied".into(), "be root", Obstacle::Permission);
+    now.tracing_failed("no BPF".into(), "", Obstacle::Kernel);
+    assert_eq!(now.obstacle(), Obstacle::Permission);
+    now.feature_refused("slabinfo", "no such file".into(), "", Obstacle::Kernel);
+    assert_eq!(now.obstacle(), Obstacle::Kernel);
+    now.tracing_failed("not permitted".into(), "", Obstacle::Permission);
+    assert_eq!(now.obstacle(), Obstacle::Permission);
+}
+
+#[test]
+fn any_number_of_slots_gives_a_power_of_two() {
+    for (slots_per_cpu, log2) in [(0, 0), (1, 0), (1000, 10), (1024, 10), (1025, 11), (u32::MAX, 31)] {
+        let options = PlanOptions { slots_per_cpu, ..PlanOptions::default() };
+        assert_eq!(ProbePlan::new(&capable_host(), &options).config.slots_log2, log2, "{slots_per_cpu}");
+    }
 }
