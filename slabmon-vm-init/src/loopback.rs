@@ -2,9 +2,7 @@
 
 use std::{io, os::fd::AsRawFd};
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST_AND_ACK: u16 = 1 | 4;

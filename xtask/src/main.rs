@@ -9,6 +9,7 @@ mod suite;
 mod test;
 mod tidy;
 mod units;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Tidy,
     /// Checks the systemd units: their syntax, and how exposed they leave the service.
     Units,
+    /// Runs the live tests on every supported kernel, in emulated machines.
+    Vm(vm::Arguments),
     /// Builds the release daemon and runs it, as root.
     Run(run::Arguments),
 }
@@ -60,6 +63,7 @@ fn carry_out(command: Command) -> anyhow::Result<()> {
         Command::Ebpf(command) => ebpf::run(&command),
         Command::Tidy => tidy::run(),
         Command::Units => units::run(),
+        Command::Vm(arguments) => vm::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
     }
 }

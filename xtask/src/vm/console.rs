@@ -132,7 +132,8 @@ mod tests {
         let console = Console::read(GOOD, false);
         assert_eq!(console.release.as_deref(), Some("6.1.0-50"));
         assert_eq!(console.troubles, [""; 0]);
-        let expected = Test { verdict: Some(Verdict::Failed), milliseconds: 7, output: vec!["assertion failed".into()] };
+        let expected =
+            Test { verdict: Some(Verdict::Failed), milliseconds: 7, output: vec!["assertion failed".into()] };
         assert_eq!(console.tests.get("a::two"), Some(&expected));
         assert!(!console.is_good());
         assert!(Console::read(&GOOD.replace("failed 7", "passed 7"), false).is_good());

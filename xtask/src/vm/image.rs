@@ -157,7 +157,11 @@ mod tests {
         let shell = process::find("sh").unwrap();
         image.add_program(&shell).unwrap();
         image.add_text("/vm/orders", "tests /t\n");
-        assert!(image.entries.keys().any(|path| path.to_string_lossy().contains("libc.so")), "{:?}", image.entries.keys());
+        assert!(
+            image.entries.keys().any(|path| path.to_string_lossy().contains("libc.so")),
+            "{:?}",
+            image.entries.keys()
+        );
         assert_eq!(image.entries[Path::new("/vm")], Entry::Dir);
         assert_eq!(image.program_folders(), shell.parent().unwrap().to_str().unwrap());
     }

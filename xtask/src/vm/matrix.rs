@@ -33,8 +33,12 @@ pub fn is_good(columns: &[Column]) -> bool {
 
 /// The matrix.
 pub fn table(columns: &[Column]) -> String {
-    let names: BTreeSet<&str> =
-        columns.iter().filter_map(|column| column.outcome.as_ref().ok()).flat_map(|console| console.tests.keys()).map(String::as_str).collect();
+    let names: BTreeSet<&str> = columns
+        .iter()
+        .filter_map(|column| column.outcome.as_ref().ok())
+        .flat_map(|console| console.tests.keys())
+        .map(String::as_str)
+        .collect();
     let width = names.iter().map(|name| name.len()).max().unwrap_or_default().max(MACHINE.len());
     let row = |name: &str, cell: &dyn Fn(&Column) -> String| {
         let cells: String = columns.iter().map(|column| format!(" {:>8}", cell(column))).collect();
@@ -125,7 +129,8 @@ mod tests {
 
     #[test]
     fn every_failure_is_told_with_its_kernel() {
-        let expected = "\n7.3: the kernel said: x\n\n7.3: a: FAILED\n    why\n\n7.3: b: lost\n    why\n\n7.0: no kernel\n";
+        let expected =
+            "\n7.3: the kernel said: x\n\n7.3: a: FAILED\n    why\n\n7.3: b: lost\n    why\n\n7.0: no kernel\n";
         assert_eq!(failures(&columns()), expected);
     }
 

@@ -1,6 +1,10 @@
 //! The programs that a test machine runs: built here, or this machine's own.
 
-use std::{fs::File, io::BufWriter, path::{Path, PathBuf}};
+use std::{
+    fs::File,
+    io::BufWriter,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use slabmon_vm_init::{Orders, orders};
@@ -51,7 +55,8 @@ impl Programs {
             image.add_program(program)?;
         }
         for name in TOOLS {
-            let tool = process::find(name).with_context(|| format!("{name} is not installed: run `cargo xtask setup`"))?;
+            let tool =
+                process::find(name).with_context(|| format!("{name} is not installed: run `cargo xtask setup`"))?;
             image.add_program(&tool)?;
         }
         let orders = Orders { programs: image.program_folders(), ..orders };
