@@ -9,15 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use cpio::newc;
 
-use crate::process;
+use super::libraries::Root;
 
-/// `S_IFDIR`, `S_IFREG`, `S_IFLNK` (inode(7)).
+/// `S_IFDIR`, `S_IFREG` (inode(7)).
 const DIR: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
-const LINK: u32 = 0o120_000;
 
 /// What will be in the file system, by path.
 #[derive(Debug, Default)]
@@ -30,7 +29,6 @@ enum Entry {
     Dir,
     Program(Vec<u8>),
     Text(Vec<u8>),
-    Link(PathBuf),
 }
 
 impl Image {
@@ -45,34 +43,18 @@ impl Image {
         Ok(())
     }
 
-    /// Adds a program of this machine, or one that needs no libraries, with all libraries that it needs.
-    pub fn add_program(&mut self, path: &Path) -> Result<()> {
-        self.add(path, Entry::Program(read(path)?));
-        for library in libraries(path)? {
+    /// Adds a program that lies in `root`, with all libraries that it needs from there.
+    pub fn add_program(&mut self, root: &Root, path: &Path) -> Result<()> {
+        self.add_program_built(root, path, &root.file(path))
+    }
+
+    /// Adds a program that lies here, with all libraries that it needs from `root`.
+    pub fn add_program_built(&mut self, root: &Root, path: &Path, source: &Path) -> Result<()> {
+        self.add(path, Entry::Program(read(source)?));
+        for library in root.libraries(source)? {
             if !self.entries.contains_key(&library) {
-                let bytes = read(&library)?;
+                let bytes = read(&root.file(&library))?;
                 self.add(&library, Entry::Program(bytes));
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds everything below `dir` as if it were the root.
-    pub fn add_tree(&mut self, dir: &Path) -> Result<()> {
-        self.add_below(dir, Path::new("/"))
-    }
-
-    fn add_below(&mut self, dir: &Path, place: &Path) -> Result<()> {
-        for entry in fs::read_dir(dir).with_context(|| format!("{}", dir.display()))? {
-            let entry = entry?;
-            let (source, target) = (entry.path(), place.join(entry.file_name()));
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                self.add_below(&source, &target)?;
-            } else if kind.is_symlink() {
-                self.add(&target, Entry::Link(fs::read_link(&source)?));
-            } else if kind.is_file() {
-                self.add(&target, Entry::Program(read(&source)?));
             }
         }
         Ok(())
@@ -94,7 +76,6 @@ impl Image {
                 Entry::Dir => (DIR | 0o755, &[]),
                 Entry::Program(bytes) => (FILE | 0o755, bytes),
                 Entry::Text(bytes) => (FILE | 0o644, bytes),
-                Entry::Link(target) => (LINK | 0o777, target.as_os_str().as_encoded_bytes()),
             };
             // Files of the same number would be links of each other.
             let builder = newc::Builder::new(&name).mode(mode).nlink(1).ino(u32::try_from(number + 1)?);
@@ -118,44 +99,18 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{}", path.display()))
 }
 
-/// The libraries and the loader that the program is run with, as the loader itself tells.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let told = process::output(&mut process::program("ldd", [program]));
-    match told {
-        Ok(text) => named(&text).with_context(|| format!("{}", program.display())),
-        // A program without a loader needs none.
-        Err(error) if format!("{error:#}").contains("not a dynamic executable") => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The files named by lines like `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld-linux.so.2 (0x…)`.
-fn named(told: &str) -> Result<Vec<PathBuf>> {
-    if let Some(line) = told.lines().find(|line| line.contains("not found")) {
-        bail!("a library is missing: {}", line.trim());
-    }
-    let words = told.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    Ok(words.map(PathBuf::from).collect())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn a_library_that_is_missing_is_named() {
-        let told = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6 (0x2)\n\t/lib64/ld.so.2 (0x3)\n";
-        assert_eq!(named(told).unwrap(), [PathBuf::from("/lib/libc.so.6"), "/lib64/ld.so.2".into()]);
-        let error = named("\tlibx.so => not found\n").unwrap_err();
-        assert_eq!(error.to_string(), "a library is missing: libx.so => not found");
-    }
+    use super::{super::architecture::Architecture, *};
 
     #[test]
     fn a_program_comes_with_its_libraries_and_every_folder_above_it() {
         let mut image = Image::default();
-        let shell = process::find("sh").unwrap();
-        image.add_program(&shell).unwrap();
+        let architecture = if cfg!(target_arch = "aarch64") { Architecture::Arm } else { Architecture::X86 };
+        let root = Root::new(Path::new("/"), architecture);
+        let shell = root.program("sh").unwrap();
+        image.add_program(&root, &shell).unwrap();
         image.add_text("/vm/orders", "tests /t\n");
         assert!(
             image.entries.keys().any(|path| path.to_string_lossy().contains("libc.so")),
@@ -170,7 +125,6 @@ mod tests {
     fn what_is_written_is_an_archive_with_every_entry_once() {
         let mut image = Image::default();
         image.add_text("/vm/orders", "tests /t\n");
-        image.add(Path::new("/lib"), Entry::Link("usr/lib".into()));
         let mut bytes = Vec::new();
         image.write(&mut bytes).unwrap();
         let mut names = Vec::new();
@@ -183,7 +137,7 @@ mod tests {
             names.push((reader.entry().name().to_owned(), reader.entry().mode(), reader.entry().file_size()));
             rest = reader.finish().unwrap();
         }
-        let expected = [("lib", LINK | 0o777, 7), ("vm", DIR | 0o755, 0), ("vm/orders", FILE | 0o644, 9)];
+        let expected = [("vm", DIR | 0o755, 0), ("vm/orders", FILE | 0o644, 9)];
         assert_eq!(names, expected.map(|(name, mode, size)| (name.to_owned(), mode, size)));
     }
 }

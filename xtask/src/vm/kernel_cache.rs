@@ -16,7 +16,6 @@ use super::{
 /// A kernel that can be booted.
 #[derive(Debug)]
 pub struct Kernel {
-    pub series: Series,
     /// The package that it came from.
     pub package: String,
     pub file: PathBuf,
@@ -26,17 +25,14 @@ pub struct Kernel {
 #[derive(Debug)]
 pub struct KernelCache {
     dir: PathBuf,
-    cache: PathBuf,
     architecture: Architecture,
-    /// Opened when something is missing.
-    apt: Option<Apt>,
 }
 
 impl KernelCache {
     /// Below the folder of all that `vm` fetches.
     pub fn new(cache: &Path, architecture: Architecture) -> Self {
         let dir = cache.join("kernels").join(architecture.name());
-        Self { dir, cache: cache.to_owned(), architecture, apt: None }
+        Self { dir, architecture }
     }
 
     /// The kernel to test for the series: the chosen release if it is here or can be fetched, else the newest.
@@ -44,7 +40,7 @@ impl KernelCache {
         for package in series.chosen_packages(self.architecture) {
             let file = self.file(&package);
             if file.exists() {
-                return Ok(Kernel { series, package, file });
+                return Ok(Kernel { package, file });
             }
         }
         let Choice { package, remark } = self.choose(series)?;
@@ -55,24 +51,16 @@ impl KernelCache {
         if !file.exists() {
             self.fetch(&package).with_context(|| package.clone())?;
         }
-        Ok(Kernel { series, package, file })
+        Ok(Kernel { package, file })
     }
 
     fn file(&self, package: &str) -> PathBuf {
         self.dir.join(package).join("vmlinuz")
     }
 
-    fn apt(&mut self) -> Result<&Apt> {
-        let apt = match self.apt.take() {
-            Some(apt) => apt,
-            None => Apt::open(&self.cache, self.architecture)?,
-        };
-        Ok(self.apt.insert(apt))
-    }
-
     fn choose(&mut self, series: Series) -> Result<Choice> {
         let architecture = self.architecture;
-        let listed = self.apt()?.list("linux-")?;
+        let listed = apt.open()?.list("linux-")?;
         match kernels::choose(series, architecture, &listed) {
             Some(choice) => Ok(choice),
             None => bail!("the mirror has no kernel of the series {series} for {}", architecture.name()),
@@ -84,7 +72,7 @@ impl KernelCache {
         let dir = self.dir.join(package);
         fs::create_dir_all(&dir).with_context(|| format!("{}", dir.display()))?;
         let scratch = tempfile::tempdir_in(&dir)?;
-        for file in self.apt()?.download(&[package.to_owned()], scratch.path())? {
+        for file in apt.open()?.download(&[package.to_owned()], scratch.path())? {
             packages::unpack(&file, &scratch.path().join("root"))?;
         }
         let release = kernels::release(package, self.architecture).unwrap_or_default();

@@ -19,6 +19,9 @@ const MAIN_SUITES: [&str; 7] =
     ["bullseye", "bookworm", "trixie", "bookworm-backports", "trixie-backports", "sid", "experimental"];
 const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
 
+/// The release that tools are taken from, rather than from a newer one.
+const RELEASE: &str = "bookworm";
+
 /// An apt of our own, for one architecture.
 #[derive(Debug)]
 pub struct Apt {
@@ -57,15 +60,27 @@ impl Apt {
         Ok(listed(&process::output(&mut self.command("apt-cache", &["dumpavail"]))?, prefix))
     }
 
-    /// Fetches the packages, proved by Debian's keys, into `dir`. A name may be `name/suite`.
+    /// Fetches the packages, proved by Debian's keys, into `dir`. A name may be `name=version`.
     pub fn download(&self, packages: &[String], dir: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(dir).with_context(|| format!("{}", dir.display()))?;
         let mut command = self.command("apt-get", &["--quiet", "download"]);
         process::output(command.args(packages).current_dir(dir))?;
-        let entries = fs::read_dir(dir).with_context(|| format!("{}", dir.display()))?;
-        let files = entries.flatten().map(|entry| entry.path());
-        Ok(files.filter(|path| path.extension().is_some_and(|extension| extension == "deb")).collect())
+        packages_in(dir)
     }
+
+    /// Fetches the packages, as they are in one release, and all that they depend on.
+    pub fn download_with_dependencies(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let options = ["--quiet", "--yes", "--download-only", "--no-install-recommends", "--target-release", RELEASE];
+        let mut command = self.command("apt-get", &options);
+        process::output(command.arg("install").args(packages))?;
+        packages_in(&self.dir.join("cache/archives"))
+    }
+}
+
+fn packages_in(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("{}", dir.display()))?;
+    let files = entries.flatten().map(|entry| entry.path());
+    Ok(files.filter(|path| path.extension().is_some_and(|extension| extension == "deb")).collect())
 }
 
 /// Unpacks what the package would install, below `dir`.
