@@ -19,7 +19,7 @@ use nix::{
     mount::{MsFlags, mount},
     sys::{
         reboot::{RebootMode, reboot},
-        resource::{Resource, setrlimit},
+        resource::{RLIM_INFINITY, Resource, setrlimit},
         signal::{Signal, kill},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
@@ -53,8 +53,7 @@ fn serve() -> Result<(), String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(during("the kernel's release"))?;
     say(&Report::Up { release: release.trim().to_owned() });
     loopback::raise().map_err(during("raising loopback"))?;
-    let files = 1 << 20;
-    setrlimit(Resource::RLIMIT_NOFILE, files, files).map_err(during("raising the number of open files"))?;
+    raise_limits().map_err(during("raising the limits of processes"))?;
     let text = fs::read_to_string(orders::PATH).map_err(during(orders::PATH))?;
     let orders = Orders::parse(&text).map_err(|error| error.to_string())?;
     let mut endings = Vec::new();
@@ -70,6 +69,13 @@ fn serve() -> Result<(), String> {
     let taint = taint.trim().parse().map_err(during("the kernel's taint"))?;
     say(&Report::Done { tests: endings.len(), taint });
     Ok(())
+}
+
+/// As the service's unit does: before 5.11 maps count as locked memory.
+fn raise_limits() -> nix::Result<()> {
+    let files = 1 << 20;
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)
 }
 
 /// Prints a report on a line of its own, in one write.

@@ -33,6 +33,9 @@ enum Purpose {
     /// The tests on the live kernel.
     #[value(name = "2")]
     SecondRing,
+    /// The tests on emulated machines.
+    #[value(name = "3")]
+    ThirdRing,
     /// Building the eBPF object.
     Ebpf,
     /// All of them.
@@ -83,6 +86,42 @@ const NEEDS: &[Need] = &[
         sign: Sign::Program("bpftool"),
         packages: &["bpftool"],
         otherwise: "install bpftool (linux-tools, bpftool)",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::Program("qemu-system-x86_64"),
+        packages: &["qemu-system-x86"],
+        otherwise: "install QEMU with the emulation of x86_64 machines",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::Program("qemu-system-aarch64"),
+        packages: &["qemu-system-arm"],
+        otherwise: "install QEMU with the emulation of aarch64 machines",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::Program("aarch64-linux-gnu-gcc"),
+        packages: &["gcc-aarch64-linux-gnu"],
+        otherwise: "install a cross compiler for aarch64",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::File("/usr/aarch64-linux-gnu/lib/libc.a"),
+        packages: &["libc6-dev-arm64-cross"],
+        otherwise: "install the C library for aarch64, with what static linking takes",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::File(toolchain::RUSTC),
+        packages: &["rustc-web"],
+        otherwise: "rustup target add aarch64-unknown-linux-gnu",
+    },
+    Need {
+        purpose: Purpose::ThirdRing,
+        sign: Sign::Program("readelf"),
+        packages: &["binutils"],
+        otherwise: "install binutils",
     },
     Need {
         purpose: Purpose::Ebpf,

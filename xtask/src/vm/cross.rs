@@ -11,12 +11,11 @@ use anyhow::{Context, Result};
 
 use super::{
     architecture::Architecture,
-    packages::{self, Apt},
+    packages::{self, LazyApt},
 };
-use crate::process;
+use crate::{ebpf::toolchain, process, workspace};
 
-/// Debian's newest compiler for Rust on Debian 12 and 13; its library must be of the very same version.
-const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+/// The package of Debian's compiler, and that of its library, which must be of the very same version.
 const DEBIAN_RUSTC_PACKAGE: &str = "rustc-web";
 const DEBIAN_LIBRARY_PACKAGE: &str = "libstd-rust-web-dev";
 
@@ -30,7 +29,7 @@ pub struct Cross {
 
 impl Cross {
     /// Finds one, and fetches what is missing of it.
-    pub fn find(architecture: Architecture, cache: &Path, apt: impl FnOnce() -> Result<Apt>) -> Result<Self> {
+    pub fn find(architecture: Architecture, cache: &Path, apt: &mut LazyApt) -> Result<Self> {
         if has_library(architecture)? {
             return Ok(Self { architecture, debian: None });
         }
@@ -45,7 +44,7 @@ impl Cross {
             println!("fetching {package} for {}", architecture.debian_name());
             fs::create_dir_all(cache.join("rust"))?;
             let scratch = tempfile::tempdir_in(cache.join("rust"))?;
-            for file in apt()?.download(&[package], scratch.path())? {
+            for file in apt.open()?.download(&[package], scratch.path())? {
                 packages::unpack(&file, &scratch.path().join("root"))?;
             }
             fs::create_dir_all(dir.parent().unwrap_or(cache))?;
@@ -54,15 +53,15 @@ impl Cross {
         Ok(Self { architecture, debian: Some(dir.join("usr")) })
     }
 
-    /// What cargo is told beside: where to put it, for what to build, and not to spend time on the whole program's
-    /// optimisation.
-    pub fn set(&self, command: &mut Command, target_dir: &Path) {
+    /// What cargo is told beside: a folder of its own, the target, and not to spend time on optimising across crates.
+    pub fn set(&self, command: &mut Command) {
+        let target_dir = workspace::target_dir().join("vm").join(self.architecture.name());
         let target = self.architecture.rust_target();
         let variable = target.replace('-', "_").to_uppercase();
         let mut flags = "-C target-feature=+crt-static".to_owned();
         if let Some(sysroot) = &self.debian {
             flags += &format!(" --sysroot {}", sysroot.display());
-            command.env("RUSTC", DEBIAN_RUSTC);
+            command.env("RUSTC", toolchain::RUSTC);
         }
         command
             .arg(format!("--target={target}"))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::{
     architecture::Architecture,
     kernels::{self, Choice, Series},
-    packages::{self, Apt},
+    packages::{self, LazyApt},
 };
 
 /// A kernel that can be booted.
@@ -36,20 +36,20 @@ impl KernelCache {
     }
 
     /// The kernel to test for the series: the chosen release if it is here or can be fetched, else the newest.
-    pub fn kernel(&mut self, series: Series) -> Result<Kernel> {
+    pub fn kernel(&self, series: Series, apt: &mut LazyApt) -> Result<Kernel> {
         for package in series.chosen_packages(self.architecture) {
             let file = self.file(&package);
             if file.exists() {
                 return Ok(Kernel { package, file });
             }
         }
-        let Choice { package, remark } = self.choose(series)?;
+        let Choice { package, remark } = self.choose(series, apt)?;
         if let Some(remark) = remark {
             println!("{series}: {remark}");
         }
         let file = self.file(&package);
         if !file.exists() {
-            self.fetch(&package).with_context(|| package.clone())?;
+            self.fetch(&package, apt).with_context(|| package.clone())?;
         }
         Ok(Kernel { package, file })
     }
@@ -58,7 +58,7 @@ impl KernelCache {
         self.dir.join(package).join("vmlinuz")
     }
 
-    fn choose(&mut self, series: Series) -> Result<Choice> {
+    fn choose(&self, series: Series, apt: &mut LazyApt) -> Result<Choice> {
         let architecture = self.architecture;
         let listed = apt.open()?.list("linux-")?;
         match kernels::choose(series, architecture, &listed) {
@@ -67,7 +67,7 @@ impl KernelCache {
         }
     }
 
-    fn fetch(&mut self, package: &str) -> Result<()> {
+    fn fetch(&self, package: &str, apt: &mut LazyApt) -> Result<()> {
         println!("fetching {package}");
         let dir = self.dir.join(package);
         fs::create_dir_all(&dir).with_context(|| format!("{}", dir.display()))?;

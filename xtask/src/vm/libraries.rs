@@ -59,7 +59,8 @@ impl Root {
     }
 
     fn needed_by(&self, file: &Path) -> Result<Vec<PathBuf>> {
-        let told = process::output(process::program("readelf", ["-dlW".as_ref(), file.as_os_str()]).env("LC_ALL", "C"))?;
+        let told =
+            process::output(process::program("readelf", ["-dlW".as_ref(), file.as_os_str()]).env("LC_ALL", "C"))?;
         let needs = needs(&told);
         let mut paths: Vec<PathBuf> = needs.loader.map(PathBuf::from).into_iter().collect();
         for name in needs.libraries {
@@ -102,7 +103,8 @@ mod tests {
         let told = "      [Requesting program interpreter: /lib64/ld-linux-x86-64.so.2]\n \
             0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n \
             0x000000000000000e (SONAME)             Library soname: [libx.so]\n";
-        let expected = Needs { loader: Some("/lib64/ld-linux-x86-64.so.2".into()), libraries: vec!["libc.so.6".into()] };
+        let expected =
+            Needs { loader: Some("/lib64/ld-linux-x86-64.so.2".into()), libraries: vec!["libc.so.6".into()] };
         assert_eq!(needs(told), expected);
     }
 

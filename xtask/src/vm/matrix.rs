@@ -71,8 +71,28 @@ fn machine_word(column: &Column) -> &'static str {
     }
 }
 
-/// How many lines of a failed test's output are shown; the log has all.
-const SHOWN_LINES: usize = 30;
+/// How many lines of a failed test's output are shown, of its beginning and of its end; the log has all.
+const SHOWN_LINES: [usize; 2] = [10, 30];
+
+/// What the test harness says of every failure.
+const HARNESS: [&str; 6] =
+    ["running 1 test", "FAILED", "failures:", "test result: ", "note: run with", "error: test failed"];
+
+/// The output without what says nothing, and without its middle if it is long.
+fn excerpt(output: &[String]) -> Vec<String> {
+    let says_something =
+        |line: &&String| !line.trim().is_empty() && !HARNESS.iter().any(|words| line.starts_with(words));
+    let lines: Vec<String> = output.iter().filter(says_something).cloned().collect();
+    let [first, last] = SHOWN_LINES;
+    match lines.len().checked_sub(first + last) {
+        None | Some(0) => lines,
+        Some(hidden) => {
+            let gap = [format!("({hidden} lines, see the log)")];
+            let (start, end) = (lines.iter().take(first), lines.iter().skip(first + hidden));
+            start.chain(&gap).chain(end).cloned().collect()
+        }
+    }
+}
 
 /// Everything that went wrong, kernel by kernel.
 pub fn failures(columns: &[Column]) -> String {
@@ -90,12 +110,7 @@ pub fn failures(columns: &[Column]) -> String {
         }
         for (name, test) in console.tests.iter().filter(|(_, test)| test.verdict != Some(Verdict::Passed)) {
             text += &format!("\n{}: {name}: {}\n", column.name, word(Some(test)));
-            let lines: Vec<&String> = test.output.iter().filter(|line| !line.trim().is_empty()).collect();
-            let hidden = lines.len().saturating_sub(SHOWN_LINES);
-            if hidden > 0 {
-                text += &format!("    ({hidden} lines more)\n");
-            }
-            text.extend(lines.iter().skip(hidden).map(|line| format!("    {line}\n")));
+            text.extend(excerpt(&test.output).iter().map(|line| format!("    {line}\n")));
         }
     }
     text
@@ -132,6 +147,19 @@ mod tests {
         let expected =
             "\n7.3: the kernel said: x\n\n7.3: a: FAILED\n    why\n\n7.3: b: lost\n    why\n\n7.0: no kernel\n";
         assert_eq!(failures(&columns()), expected);
+    }
+
+    #[test]
+    fn a_long_output_loses_its_middle_and_what_the_harness_says_of_every_failure() {
+        let mut output: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        output.extend(["", "failures:", "test result: FAILED. 0 passed"].map(String::from));
+        let shown = excerpt(&output);
+        assert_eq!(shown.len(), 41);
+        assert_eq!(
+            [shown[9].as_str(), &shown[10], &shown[11], &shown[40]],
+            ["9", "(60 lines, see the log)", "70", "99"]
+        );
+        assert_eq!(excerpt(&output[..40]).len(), 40);
     }
 
     #[test]

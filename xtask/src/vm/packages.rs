@@ -22,15 +22,38 @@ const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "t
 /// The release that tools are taken from, rather than from a newer one.
 const RELEASE: &str = "bookworm";
 
-/// An apt of our own, for one architecture.
+/// An apt of our own, for one architecture, whose lists are read when something is first asked of it.
+#[derive(Debug)]
+pub struct LazyApt {
+    cache: PathBuf,
+    architecture: Architecture,
+    apt: Option<Apt>,
+}
+
+impl LazyApt {
+    /// Below the folder of all that `vm` fetches.
+    pub fn new(cache: &Path, architecture: Architecture) -> Self {
+        Self { cache: cache.to_owned(), architecture, apt: None }
+    }
+
+    /// Itself, its lists read.
+    pub fn open(&mut self) -> Result<&Apt> {
+        let apt = match self.apt.take() {
+            Some(apt) => apt,
+            None => Apt::open(&self.cache, self.architecture)?,
+        };
+        Ok(self.apt.insert(apt))
+    }
+}
+
+/// An apt with its lists read.
 #[derive(Debug)]
 pub struct Apt {
     dir: PathBuf,
 }
 
 impl Apt {
-    /// With its lists read anew.
-    pub fn open(cache: &Path, architecture: Architecture) -> Result<Self> {
+    fn open(cache: &Path, architecture: Architecture) -> Result<Self> {
         if process::find("apt-get").is_none() || !Path::new(KEYRING).exists() {
             bail!("kernels come from Debian's packages, by apt-get and {KEYRING} (package debian-archive-keyring)");
         }

@@ -1,19 +1,11 @@
-//! The programs that a test machine runs: built here, or this machine's own.
+//! The programs of this workspace that a test machine runs.
 
-use std::{
-    fs::File,
-    io::BufWriter,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
-use slabmon_vm_init::{Orders, orders};
+use anyhow::{Context, Result};
 
-use super::{architecture::Architecture, image::Image};
+use super::{cross::Cross, image::Image, libraries::Root};
 use crate::process;
-
-/// What the tests run beside the daemon: packages util-linux, coreutils, bpftool and linux-perf.
-const TOOLS: [&str; 5] = ["setpriv", "mkfifo", "true", "bpftool", "perf"];
 
 /// What cargo built.
 #[derive(Debug)]
@@ -28,10 +20,8 @@ pub struct Programs {
 
 impl Programs {
     /// Builds them: the same tests, by the same words, as the second ring.
-    pub fn build(architecture: Architecture) -> Result<Self> {
-        if !architecture.is_hosts_own() {
-            bail!("{} programs cannot be built here", architecture.name());
-        }
+    pub fn build(cross: Option<&Cross>) -> Result<Self> {
+        let built = |arguments: &[&str]| built(arguments, cross);
         let tests = built(&["test", "--package", "slabmon", "--features", "live", "--test", "live", "--no-run"])?;
         let helpers = built(&["build", "--package", "slabmon-vm-init", "--package", "slabmon-load"])?;
         let named = |among: &[Built], name: &str| {
@@ -45,24 +35,13 @@ impl Programs {
         })
     }
 
-    /// Writes the file system with all of them and the orders in it; `orders` lacks only where programs are.
-    pub fn write_image(&self, orders: Orders, file: &Path) -> Result<()> {
-        let mut image = Image::default();
-        image.add_program(&self.init)?;
+    /// Puts them into the file system, with the libraries that they need from `root`.
+    pub fn add_to(&self, image: &mut Image, root: &Root) -> Result<()> {
         image.add_program_as("/init", &self.init)?;
-        image.add_program(&self.tests)?;
-        for program in &self.others {
-            image.add_program(program)?;
+        for program in [&self.init, &self.tests].into_iter().chain(&self.others) {
+            image.add_program_built(root, program, program)?;
         }
-        for name in TOOLS {
-            let tool =
-                process::find(name).with_context(|| format!("{name} is not installed: run `cargo xtask setup`"))?;
-            image.add_program(&tool)?;
-        }
-        let orders = Orders { programs: image.program_folders(), ..orders };
-        image.add_text(orders::PATH, &orders.to_text());
-        let output = File::create(file).with_context(|| format!("{}", file.display()))?;
-        image.write(BufWriter::new(output))
+        Ok(())
     }
 }
 
@@ -72,9 +51,12 @@ struct Built {
     file: PathBuf,
 }
 
-fn built(arguments: &[&str]) -> Result<Vec<Built>> {
+fn built(arguments: &[&str], cross: Option<&Cross>) -> Result<Vec<Built>> {
     let mut command = process::cargo(arguments);
     command.args(["--locked", "--release", "--message-format=json-render-diagnostics"]);
+    if let Some(cross) = cross {
+        cross.set(&mut command);
+    }
     command.stderr(std::process::Stdio::inherit());
     println!("+ {}", process::line(&command));
     Ok(executables(&process::output(&mut command)?))

@@ -8,7 +8,7 @@ use super::{
     architecture::Architecture,
     image::Image,
     libraries::Root,
-    packages::{self, Apt},
+    packages::{self, LazyApt},
 };
 
 /// Their names.
@@ -18,7 +18,7 @@ const NAMES: [&str; 5] = ["setpriv", "mkfifo", "true", "bpftool", "perf"];
 const PACKAGES: [&str; 4] = ["util-linux", "coreutils", "bpftool", "linux-perf"];
 
 /// Where they are, fetched if need be.
-pub fn find(architecture: Architecture, cache: &Path, apt: impl FnOnce() -> Result<Apt>) -> Result<Root> {
+pub fn find(architecture: Architecture, cache: &Path, apt: &mut LazyApt) -> Result<Root> {
     if architecture.is_hosts_own() {
         return Ok(Root::new(Path::new("/"), architecture));
     }
@@ -27,7 +27,7 @@ pub fn find(architecture: Architecture, cache: &Path, apt: impl FnOnce() -> Resu
         println!("fetching {} for {}", PACKAGES.join(", "), architecture.debian_name());
         fs::create_dir_all(cache.join("tools"))?;
         let scratch = tempfile::tempdir_in(cache.join("tools"))?;
-        for file in apt()?.download_with_dependencies(&PACKAGES)? {
+        for file in apt.open()?.download_with_dependencies(&PACKAGES)? {
             packages::unpack(&file, &scratch.path().join("root"))?;
         }
         fs::rename(scratch.path().join("root"), &dir).with_context(|| format!("{}", dir.display()))?;
