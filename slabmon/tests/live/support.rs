@@ -79,6 +79,13 @@ fn slabinfo_names() -> Vec<String> {
     text.lines().skip(2).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
+/// Whether the kernel describes a type or function of this name: BTF keeps all names in one table of strings.
+pub fn kernel_has(name: &str) -> bool {
+    let btf = std::fs::read("/sys/kernel/btf/vmlinux").expect("this ring needs a kernel with BTF");
+    let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
+    btf.windows(wanted.len()).any(|bytes| bytes == wanted)
+}
+
 /// Tries `check` until it holds or the time is up; returns the last complaint.
 pub fn eventually(limit: Duration, mut check: impl FnMut() -> Result<(), String>) -> Result<(), String> {
     let deadline = Instant::now() + limit;
