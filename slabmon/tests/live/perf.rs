@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use slabmon::model::sample::CounterSample;
+use slabmon::{model::sample::CounterSample, probe::Probe};
 
 use crate::support::{drain, start_probe};
 
@@ -84,7 +84,7 @@ fn totals(sample: &CounterSample) -> [(u64, u64); 4] {
 
 fn load() {
     let dir = slabmon_load::churn::default_dir();
-    for _ in 0..20 {
+    for _ in 0..40 {
         drop(slabmon_load::held::pipes(200).unwrap());
         drop(slabmon_load::held::socketpairs(200).unwrap());
         drop(slabmon_load::held::eventfds(200).unwrap());
@@ -95,23 +95,36 @@ fn load() {
     }
 }
 
-/// Two slabmon reads outside the window and two inside bracket what perf must have counted.
+/// Two slabmon reads outside the window and two inside bracket what perf must have counted, in every window; one window must
+/// be quiet enough around the load for the bracket to be tight.
 #[test]
 fn totals_agree_with_perf_stat_within_the_bracket_of_two_reads_inside_and_two_outside() {
     let mut probe = start_probe();
+    for _ in 0..5 {
+        if window(&mut probe) {
+            return;
+        }
+    }
+    panic!("others made too many events in each of five windows");
+}
+
+/// One window: whether its bracket was tight.
+fn window(probe: &mut Probe) -> bool {
     let mut perf = PerfStat::start();
     load();
 
-    let outer_before = totals(&drain(&mut probe));
+    let outer_before = totals(&drain(probe));
+    settle();
     perf.command("enable");
-    let inner_before = totals(&drain(&mut probe));
+    let inner_before = totals(&drain(probe));
     load();
-    let inner_after = drain(&mut probe);
+    let inner_after = totals(&drain(probe));
     perf.command("disable");
-    let outer_after = totals(&drain(&mut probe));
+    settle();
+    let outer_after = totals(&drain(probe));
     let perf = perf.finish();
 
-    let inner_after = totals(&inner_after);
+    let mut tight = true;
     for (index, event) in EVENTS.into_iter().enumerate() {
         let (got_inside, missed_inside) = change(inner_before[index], inner_after[index]);
         let (got_outside, missed_outside) = change(outer_before[index], outer_after[index]);
@@ -122,8 +135,15 @@ fn totals_agree_with_perf_stat_within_the_bracket_of_two_reads_inside_and_two_ou
         println!("{event}: perf {counted}; slabmon {least} inside, {most} outside, of these missed {missed_outside}");
         assert!(counted > 10_000, "the load fired events");
         assert!((least..=most).contains(&counted), "{event}: perf {counted}, slabmon {least} to {most}");
-        assert!(most - least < least / 20, "{event}: the bracket is tight enough to mean something");
+        tight &= most - least < least / 20;
     }
+    tight
+}
+
+/// Lets events end that are under way on other CPUs: the probes of one event run one after the other, and between perf's
+/// and slabmon's an interrupt, or the hypervisor, may take its time. Without this one window in ten was one event off.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(5));
 }
 
 fn change(before: (u64, u64), after: (u64, u64)) -> (u64, u64) {
