@@ -11,6 +11,8 @@ use core::mem::{align_of, offset_of, size_of};
 pub mod map {
     /// `Array<Slot>`, mmap-able, `cpus × slots_per_cpu` entries, indexed `cpu * slots_per_cpu + slot`.
     pub const COUNTERS: &str = "COUNTERS";
+    /// `Array<UntracedSlot>`, mmap-able, beside `COUNTERS` and indexed alike.
+    pub const UNTRACED: &str = "UNTRACED";
     /// `Array<CpuRecord>`, mmap-able, one entry a CPU.
     pub const CPU_RECORDS: &str = "CPU_RECORDS";
     /// `HashMap<u64, CacheRecord>`, preallocated: what was read of a cache at its first event.
@@ -41,6 +43,30 @@ pub mod program {
     pub const LIST_CACHES: &str = "list_caches";
     /// `raw_tp/kmem_cache_alloc`, attached for a moment: collects [`crate::CalibrationPair`]s.
     pub const CALIBRATE: &str = "calibrate";
+    /// `raw_tp`, never attached: collects [`crate::CalibrationPair`]s along the kernel's list of caches, run once.
+    pub const WALK_CACHES: &str = "walk_caches";
+    /// `fentry/kmem_cache_free_bulk`
+    pub const FREE_BULK: &str = "free_bulk";
+    /// `kprobe/kmem_cache_free_bulk`, where there is no fentry
+    pub const FREE_BULK_KPROBE: &str = "free_bulk_kprobe";
+    /// `fexit/kmem_cache_alloc_bulk` or `…_noprof`
+    pub const ALLOC_BULK: &str = "alloc_bulk";
+    /// `kprobe/kmem_cache_alloc_bulk…`, where there is no fexit: what the call was for
+    pub const ALLOC_BULK_ENTRY: &str = "alloc_bulk_entry";
+    /// `kretprobe/kmem_cache_alloc_bulk…`, beside the former: what came of it
+    pub const ALLOC_BULK_RETURN: &str = "alloc_bulk_return";
+    /// `fentry/rcu_free_sheaf`
+    pub const FREE_SHEAF: &str = "free_sheaf";
+    /// `fentry/rcu_free_sheaf_nobarn`
+    pub const FREE_SHEAF_NOBARN: &str = "free_sheaf_nobarn";
+    /// `fexit/kmalloc_nolock_noprof` or `_kmalloc_nolock_noprof`
+    pub const KMALLOC_NOLOCK: &str = "kmalloc_nolock";
+    /// `fentry/kfree_nolock`
+    pub const KFREE_NOLOCK: &str = "kfree_nolock";
+    /// `fentry/kmem_cache_free`: before the free, where the tracepoint comes after it
+    pub const CACHE_FREE_ENTRY: &str = "cache_free_entry";
+    /// `kprobe/kmem_cache_free`: the same where there is no fentry
+    pub const CACHE_FREE_KPROBE: &str = "cache_free_kprobe";
     /// `raw_tp/kmem_cache_alloc`, attached for a moment: proves the page lookup.
     pub const PROVE: &str = "prove";
     /// `raw_tp`, never attached: reads one cache again, run on demand.
@@ -101,6 +127,27 @@ const _: () = {
     assert!(offset_of!(Slot, failures) == 56);
 };
 
+/// Objects that came and went by paths that fire no event, of one cache on one CPU. All programs add atomically: they may
+/// be preempted, and several write one field.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UntracedSlot {
+    /// Objects allocated.
+    pub allocs: u64,
+    /// Objects freed.
+    pub frees: u64,
+    /// Bytes asked for by those allocations that name a size of their own.
+    pub requested_bytes: u64,
+    /// Allocations that name a size of their own, part of `allocs`.
+    pub sized_allocs: u64,
+}
+
+const _: () = assert!(size_of::<UntracedSlot>() == 32);
+
+/// Objects of a bulk free that are looked up one by one at most; those beyond are lost, and counted so.
+/// kvfree_rcu's batches, the largest there are, hold a page of pointers (kernel/rcu/tree.c, `KVFREE_BULK_MAX_ENTR`).
+pub const MAX_BULK_OBJECTS: u32 = 512;
+
 /// Events that one program got but could not count, by reason.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,14 +201,29 @@ pub struct CpuRecord {
     pub cache_free: Losses,
     /// Reserved.
     pub reserved_free: [u64; 4],
+
+    /// Losses of the programs on untraced paths, objects; all added atomically.
+    pub untraced: Losses,
+    /// Objects of bulk frees beyond [`MAX_BULK_OBJECTS`].
+    pub untraced_beyond_bound: u64,
+    /// Large kmalloc freed by untraced paths: frees.
+    pub untraced_large_frees: u64,
+    /// Large kmalloc freed by untraced paths: bytes of the pages given back.
+    pub untraced_large_freed_bytes: u64,
+    /// Reserved.
+    pub reserved_untraced: u64,
+    /// Objects that each program on an untraced path counted, by [`hooked`].
+    pub hooked_objects: [u64; 8],
 }
 
 const _: () = {
     assert!(size_of::<Losses>() == 32);
-    assert!(size_of::<CpuRecord>() == 256 && align_of::<CpuRecord>() == 64);
+    assert!(size_of::<CpuRecord>() == 384 && align_of::<CpuRecord>() == 64);
     assert!(offset_of!(CpuRecord, kfree) == 64);
     assert!(offset_of!(CpuRecord, cache_alloc) == 128);
     assert!(offset_of!(CpuRecord, cache_free) == 192);
+    assert!(offset_of!(CpuRecord, untraced) == 256);
+    assert!(offset_of!(CpuRecord, hooked_objects) == 320);
 };
 
 /// One `struct kmem_cache` as the kernel side read it.
@@ -236,6 +298,30 @@ pub mod slab_mark {
     pub const FLAG_BIT: u32 = 2;
 }
 
+/// Which path a program on an untraced path counts: indices of [`CpuRecord::hooked_objects`].
+pub mod hooked {
+    /// kmem_cache_free_bulk
+    pub const FREE_BULK: usize = 0;
+    /// kmem_cache_alloc_bulk
+    pub const ALLOC_BULK: usize = 1;
+    /// rcu_free_sheaf
+    pub const FREE_SHEAF: usize = 2;
+    /// rcu_free_sheaf_nobarn
+    pub const FREE_SHEAF_NOBARN: usize = 3;
+    /// kmalloc_nolock
+    pub const KMALLOC_NOLOCK: usize = 4;
+    /// kfree_nolock
+    pub const KFREE_NOLOCK: usize = 5;
+}
+
+/// Whose registers a kprobe sees.
+pub mod architecture {
+    /// arch/x86/include/asm/ptrace.h
+    pub const X86_64: u32 = 1;
+    /// arch/arm64/include/asm/ptrace.h
+    pub const AARCH64: u32 = 2;
+}
+
 /// The facts about the running kernel that the programs need; read-only to them, so that the verifier drops what does
 /// not apply. Offsets in bytes, from BTF; [`ABSENT`] where the kernel has no such field.
 #[repr(C)]
@@ -293,6 +379,16 @@ pub struct Config {
     pub atomic: u32,
     /// Largest kmalloc that comes from a cache, bytes.
     pub largest_class: u32,
+    /// Offset of `kmem_cache.list`.
+    pub cache_list: u32,
+    /// Offset of `slab_sheaf.rcu_head`.
+    pub sheaf_head: u32,
+    /// Offset of `slab_sheaf.cache`.
+    pub sheaf_cache: u32,
+    /// Offset of `slab_sheaf.size`.
+    pub sheaf_size: u32,
+    /// See [`architecture`].
+    pub architecture: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 26 * 4);
+const _: () = assert!(size_of::<Config>() == 31 * 4);

@@ -4,11 +4,11 @@ use core::intrinsics::{AtomicOrdering, atomic_xadd};
 use core::ptr::addr_of_mut;
 
 use aya_ebpf::{bindings::BPF_ANY, helpers::bpf_get_smp_processor_id};
-use slabmon_common::{CLASS_KEY, CacheRecord, CpuRecord, MAX_PROBES, Slot};
+use slabmon_common::{CLASS_KEY, CacheRecord, CpuRecord, MAX_PROBES, Slot, UntracedSlot};
 
 use crate::{
     calibrate, config,
-    maps::{CACHES, COUNTERS, CPU_RECORDS},
+    maps::{CACHES, COUNTERS, CPU_RECORDS, UNTRACED},
 };
 
 /// Which group of a [`CpuRecord`] a program writes.
@@ -19,6 +19,8 @@ pub enum Program {
     Kfree = 1,
     CacheAlloc = 2,
     CacheFree = 3,
+    /// All programs on paths that fire no event.
+    Untraced = 4,
 }
 
 /// Field of `Losses` that a lost event is counted in.
@@ -58,8 +60,16 @@ pub fn lose(program: Program, loss: Loss) {
     if let Some(record) = cpu_record() {
         // Groups of eight words; the losses are the first four of each.
         let words = record.cast::<u64>();
-        let index = ((program as usize) & 3) * 8 + ((loss as usize) & 3);
-        add(unsafe { words.add(index) }, 1);
+        let index = ((program as usize) & 7) * 8 + ((loss as usize) & 3);
+        if index >= size_of::<CpuRecord>() / 8 {
+            return;
+        }
+        let counter = unsafe { words.add(index) };
+        if program as u32 == Program::Untraced as u32 {
+            add_shared(counter, 1);
+        } else {
+            add(counter, 1);
+        }
     }
 }
 
@@ -72,31 +82,44 @@ pub fn slot(key: u64, program: Program) -> Option<*mut Slot> {
     if unsafe { (*slot).key } == key {
         return Some(slot);
     }
-    probe_on(key, cpu, home, program)
+    COUNTERS.get_ptr_mut(probe(key, cpu, home, program))
 }
+
+/// The slot of `key` on this CPU in `UNTRACED`.
+#[inline(always)]
+pub fn untraced_slot(key: u64) -> Option<*mut UntracedSlot> {
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    UNTRACED.get_ptr_mut(probe(key, cpu, home_of(key), Program::Untraced))
+}
+
+/// No entry has this index: what it is looked up for is lost, and was counted so.
+const LOST: u32 = u32::MAX;
 
 #[inline(always)]
 fn home_of(key: u64) -> u32 {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> ((64 - config::slots_log2()) & 63)) as u32
 }
 
-/// The path of a cache whose home slot is taken or empty: finds its slot, or claims one.
+/// The path of a cache whose home slot is taken or empty: the index of its slot, or of one that it claims.
 #[inline(never)]
-fn probe_on(key: u64, cpu: u32, home: u32, program: Program) -> Option<*mut Slot> {
+fn probe(key: u64, cpu: u32, home: u32, program: Program) -> u32 {
     let base = cpu << config::slots_log2();
     let mask = (1 << config::slots_log2()) - 1;
     for step in 0..MAX_PROBES {
-        let slot = COUNTERS.get_ptr_mut(base | (home.wrapping_add(step) & mask))?;
+        let index = base | (home.wrapping_add(step) & mask);
+        let Some(slot) = COUNTERS.get_ptr_mut(index) else {
+            return LOST;
+        };
         let taken_by = unsafe { (*slot).key };
-        if taken_by == key {
-            return Some(slot);
+        if taken_by == key || (taken_by == 0 && claim(slot, key, program)) {
+            return index;
         }
         if taken_by == 0 {
-            return claim(slot, key, program);
+            return LOST;
         }
     }
     lose(program, Loss::TableFull);
-    None
+    LOST
 }
 
 /// Takes an empty slot for `key`.
@@ -104,12 +127,14 @@ fn probe_on(key: u64, cpu: u32, home: u32, program: Program) -> Option<*mut Slot
 /// Programs on one CPU nest strictly: one that interrupts (or preempts) another here runs to its end, or is not
 /// migrated, before the first goes on. So a plain flag decides: who finds it set gives way and counts a loss.
 #[inline(always)]
-fn claim(slot: *mut Slot, key: u64, program: Program) -> Option<*mut Slot> {
-    let record = cpu_record()?;
+fn claim(slot: *mut Slot, key: u64, program: Program) -> bool {
+    let Some(record) = cpu_record() else {
+        return false;
+    };
     let claiming = unsafe { addr_of_mut!((*record).claiming) };
     if unsafe { claiming.read_volatile() } != 0 {
         lose(program, Loss::ClaimBusy);
-        return None;
+        return false;
     }
     unsafe { claiming.write_volatile(1) };
     // Whoever ran between the look and the flag may have taken it.
@@ -124,13 +149,10 @@ fn claim(slot: *mut Slot, key: u64, program: Program) -> Option<*mut Slot> {
     unsafe { claiming.write_volatile(0) };
     if !free {
         lose(program, Loss::ClaimBusy);
-        return None;
-    }
-    if sizes.is_none() {
+    } else if sizes.is_none() {
         lose(program, Loss::ReadFailed);
-        return None;
     }
-    Some(slot)
+    sizes.is_some()
 }
 
 /// What `Slot.sizes` holds for `key`; for a cache, leaves its record in `CACHES` on the way.

@@ -99,14 +99,56 @@ pub fn calibrate(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+/// Caches that the walk along the kernel's list visits at most.
+const MAX_CACHES: u32 = 512;
+
+/// Collects pairs along `slab_caches`, whose address is argument 0. Never attached: the daemon runs it once, on kernels
+/// that have neither the iterator nor events that name their cache.
+#[raw_tracepoint(tracepoint = "kfree")]
+pub fn walk_caches(ctx: RawTracePointContext) -> i32 {
+    let list: u64 = ctx.arg(0);
+    let Some(mut entry) = kread::read::<u64>(list) else {
+        return 1;
+    };
+    for index in 0..MAX_CACHES {
+        if entry == list {
+            return 0;
+        }
+        if let Some(pair) = pair_of(entry - u64::from(config::cache_list()))
+            && let Some(slot) = PAIRS.get_ptr_mut(index % MAX_PAIRS)
+        {
+            unsafe { *slot = pair };
+        }
+        match kread::read::<u64>(entry) {
+            Some(next) => entry = next,
+            None => return 1,
+        }
+    }
+    0
+}
+
 /// Holds the lookup against every event's own cache. Attached for a moment at start.
 #[raw_tracepoint(tracepoint = "kmem_cache_alloc")]
 pub fn prove(ctx: RawTracePointContext) -> i32 {
     let object: u64 = ctx.arg(1);
     if object != 0 {
-        prove_object(object, ctx.arg(2));
+        if config::alloc_has_cache() != 0 {
+            prove_object(object, ctx.arg(2));
+        } else {
+            prove_size(object, ctx.arg(3));
+        }
     }
     0
+}
+
+/// Holds the lookup of `object` against the stride that the event names, where it does not name the cache.
+#[inline(always)]
+pub fn prove_size(object: u64, stride_bytes: u64) {
+    let found = match resolve(object) {
+        Object::Slab { cache } => kread::read::<u32>(cache + u64::from(config::cache_size())).unwrap_or(0),
+        _ => 0,
+    };
+    note_proof(u64::from(found) == stride_bytes);
 }
 
 /// Holds the lookup of `object` against the `cache` that the kernel itself names.
@@ -117,7 +159,11 @@ pub fn prove_object(object: u64, cache: u64) {
         Object::Slab { cache } => cache,
         _ => 0,
     };
-    let right = found == cache;
+    note_proof(found == cache);
+}
+
+#[inline(always)]
+fn note_proof(right: bool) {
     if let Some(record) = cpu_record() {
         unsafe {
             add_shared(&raw mut (*record).proofs, 1);

@@ -36,6 +36,11 @@ static CONFIG: Config = Config {
     large_fires_twice: 0,
     atomic: 0,
     largest_class: 0,
+    cache_list: 0,
+    sheaf_head: 0,
+    sheaf_cache: 0,
+    sheaf_size: 0,
+    architecture: 0,
 };
 
 /// The one mutable global; the daemon writes it once the lookup is calibrated, and clears `usable` if it ever lies.
@@ -81,6 +86,11 @@ facts!(
     large_fires_twice,
     atomic,
     largest_class,
+    cache_list,
+    sheaf_head,
+    sheaf_cache,
+    sheaf_size,
+    architecture,
 );
 
 #[inline(always)]

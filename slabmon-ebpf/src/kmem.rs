@@ -7,7 +7,7 @@ use slabmon_common::{CLASS_KEY, PROOF_INTERVAL};
 
 use crate::{
     account::{Loss, Program, add, add_shared, cpu_record, lose, slot},
-    calibrate::prove_object,
+    calibrate::{prove_object, prove_size},
     config, large,
     resolve::{Object, resolve},
 };
@@ -148,8 +148,18 @@ fn count_cache_alloc(ctx: &RawTracePointContext) {
     }
     let nth = unsafe { (*slot).cache_allocs };
     add(unsafe { &raw mut (*slot).cache_allocs }, 1);
-    if config::alloc_has_cache() != 0 && nth % PROOF_INTERVAL == 0 && config::lookup_usable() {
+    if nth % PROOF_INTERVAL == 0 && config::lookup_usable() {
+        prove(object, key, ctx);
+    }
+}
+
+/// Up to 5.19 the event names no cache; its stride must be that of the cache that the lookup gave.
+#[inline(always)]
+fn prove(object: u64, key: u64, ctx: &RawTracePointContext) {
+    if config::alloc_has_cache() != 0 {
         prove_object(object, key);
+    } else {
+        prove_size(object, ctx.arg(3));
     }
 }
 

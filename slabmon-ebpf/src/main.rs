@@ -14,6 +14,7 @@ mod kread;
 mod large;
 mod maps;
 mod resolve;
+mod untraced;
 
 /// The kernel lets only GPL-compatible programs read its memory.
 #[unsafe(no_mangle)]

@@ -7,15 +7,24 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap},
 };
-use slabmon_common::{CacheRecord, CalibrationPair, CpuRecord, MAX_PAIRS, Slot};
+use slabmon_common::{CacheRecord, CalibrationPair, CpuRecord, MAX_PAIRS, Slot, UntracedSlot};
 
 /// The daemon sets the number of entries to CPUs × slots. Full: the event is lost as `table_full`.
 #[map]
 pub static COUNTERS: Array<Slot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
+/// As many entries as `COUNTERS`, with the same index for the same cache. Full when that is.
+#[map]
+pub static UNTRACED: Array<UntracedSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
 /// The daemon sets the number of entries to the CPUs. Never full.
 #[map]
 pub static CPU_RECORDS: Array<CpuRecord> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Bulk allocations under way, by stack pointer: cache and count. One entry a call. Full: the call's objects are lost, and
+/// counted so.
+#[map]
+pub static BULK_CALLS: HashMap<u64, [u64; 2]> = HashMap::with_max_entries(1024, 0);
 
 /// One entry a cache ever seen. Full: the counters go on and the daemon describes the cache by itself.
 #[map]

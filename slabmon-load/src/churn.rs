@@ -1,7 +1,8 @@
 //! Operations that allocate, free again and leave nothing behind.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::fd::AsRawFd,
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
@@ -126,6 +127,24 @@ pub fn timers(count: usize) -> Result<(), LoadError> {
             })
             .map_err(io::Error::from)
             .map_err(failed("timerfds", index, count, "see `ulimit -n`"))?;
+    }
+    Ok(())
+}
+
+/// Reads a small sysctl `count` times into a buffer of `buffer_bytes`: the kernel takes as much for the time of the read
+/// (fs/proc/proc_sysctl.c, `proc_sys_call_handler`).
+///
+/// # Errors
+/// [`LoadError::Make`] when `/proc/sys` is not there.
+pub fn read_sysctl(count: usize, buffer_bytes: usize) -> Result<(), LoadError> {
+    let mut buffer = vec![0; buffer_bytes];
+    for index in 0..count {
+        fs::File::open("/proc/sys/kernel/ostype").and_then(|mut file| file.read(&mut buffer)).map_err(failed(
+            "reads of a sysctl",
+            index,
+            count,
+            "/proc must be mounted",
+        ))?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ pub mod churn;
 pub mod held;
 pub mod limits;
 pub mod messages;
+pub mod net;
 pub mod workload;
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{LoadError, churn, held, messages};
+use crate::{LoadError, churn, held, messages, net};
 
 /// One load of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +35,14 @@ pub enum Workload {
     MapUnmap,
     /// Timerfds, armed and closed.
     Timers,
+    /// TCP connections over the loopback.
+    Tcp,
+    /// UDP datagrams over the loopback.
+    Udp,
+    /// Datagrams over a pair of unix sockets.
+    UnixDatagrams,
+    /// Reads of a sysctl into a buffer of --size bytes.
+    Sysctl,
 }
 
 /// Whatever a load holds.
@@ -48,6 +56,7 @@ impl Workload {
             Self::Messages => 1000,
             Self::ControlData => 12_000,
             Self::MapUnmap => 1 << 20,
+            Self::Sysctl => 60_000,
             _ => 4096,
         }
     }
@@ -72,6 +81,10 @@ impl Workload {
             Self::OpenClose => Box::new(churn::open_and_close(dir, count)?),
             Self::MapUnmap => Box::new(churn::map_and_unmap(count, size_bytes)?),
             Self::Timers => Box::new(churn::timers(count)?),
+            Self::Tcp => Box::new(net::tcp_connections(count)?),
+            Self::Udp => Box::new(net::udp_datagrams(count)?),
+            Self::UnixDatagrams => Box::new(net::unix_datagrams(count)?),
+            Self::Sysctl => Box::new(churn::read_sysctl(count, size_bytes)?),
         })
     }
 

@@ -73,7 +73,7 @@ fn busy_host(caches: u32) -> SnapshotInput {
             requested_bytes: large(index),
             allocated_bytes: large(index),
             freed_bytes: large(index) / 2,
-            failures: 0,
+            ..EventCounts::default()
         },
     };
     let row = |index| SlabRow {
@@ -90,6 +90,7 @@ fn busy_host(caches: u32) -> SnapshotInput {
         uptime: Duration::from_secs(1),
         page_size_bytes: 4096,
         counters: Some(CounterSample {
+            cpus: 2,
             at: Duration::from_secs(1),
             caches: (0..caches).map(counted).collect(),
             programs: Vec::new(),

@@ -16,7 +16,7 @@ pub mod plan;
 mod poll;
 mod privileges;
 pub mod probe;
-mod readers;
+pub mod readers;
 pub mod report;
 mod service;
 mod shutdown;

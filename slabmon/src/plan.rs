@@ -1,6 +1,6 @@
 //! What to load and attach on this host, and what to leave off and why: facts in, plan out, no I/O.
 
-use slabmon_common::{ABSENT, Config, program, slab_mark};
+use slabmon_common::{ABSENT, Config, architecture, program, slab_mark};
 
 use crate::{
     host::{
@@ -37,11 +37,46 @@ pub struct PlannedProgram {
     pub event: &'static str,
 }
 
+/// How a function is hooked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookKind {
+    /// At its entry, by a trampoline.
+    Fentry,
+    /// At its return, by a trampoline.
+    Fexit,
+    /// At its entry, by a breakpoint or ftrace.
+    Kprobe,
+    /// At its return, by a return address of another's.
+    Kretprobe,
+}
+
+/// One way to hook a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// Its name in the object.
+    pub program: &'static str,
+    /// The kernel's function.
+    pub function: &'static str,
+    /// How.
+    pub kind: HookKind,
+}
+
+/// A path and the ways to count it, best first; the first that the kernel takes whole is used, alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedHook {
+    /// The feature's name.
+    pub feature: &'static str,
+    /// The ways, each of one program or more.
+    pub ways: Vec<Vec<Hook>>,
+}
+
 /// What to load, and the state of each feature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbePlan {
     /// Empty: nothing is traced, and the feature `tracing` says why.
     pub programs: Vec<PlannedProgram>,
+    /// Functions on paths that fire no event.
+    pub hooks: Vec<PlannedHook>,
     /// What the programs need to know of this kernel.
     pub config: Config,
     /// Whether to calibrate and use the page lookup.
@@ -59,6 +94,17 @@ pub struct ProbePlan {
 /// Features without which the daemon cannot do its main job.
 const REQUIRED: [&str; 7] =
     ["tracing", "kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free", "page_lookup", "slabinfo"];
+
+/// Features that count what fires no event.
+const HOOKS: [&str; 7] = [
+    "hook_free_bulk",
+    "hook_alloc_bulk",
+    "hook_kmalloc_nolock",
+    "hook_kfree_nolock",
+    "hook_free_sheaf",
+    "hook_free_sheaf_nobarn",
+    "free_at_entry",
+];
 
 /// Features that are parts of tracing: off with it.
 const TRACED: [&str; 10] = [
@@ -79,6 +125,7 @@ impl ProbePlan {
     pub fn new(facts: &HostFacts, options: &PlanOptions) -> Self {
         let mut plan = Self {
             programs: Vec::new(),
+            hooks: Vec::new(),
             config: Config::default(),
             page_lookup: false,
             iterator: false,
@@ -123,6 +170,7 @@ impl ProbePlan {
                 Obstacle::Kernel,
             );
         }
+        self.plan_hooks(btf);
         if btf.large_fires_twice {
             self.on("large_kmalloc_once", "the second event of a large kmalloc is left out by its call site");
         } else {
@@ -136,12 +184,85 @@ impl ProbePlan {
         }
     }
 
+    /// Each untraced path that this kernel has, and each that it has not.
+    fn plan_hooks(&mut self, btf: &BtfFacts) {
+        use HookKind::{Fentry, Fexit, Kprobe, Kretprobe};
+        let hook = |program, function, kind| Hook { program, function, kind };
+        let mut paths = vec![
+            (
+                "hook_free_bulk",
+                vec![
+                    vec![hook(program::FREE_BULK, "kmem_cache_free_bulk", Fentry)],
+                    vec![hook(program::FREE_BULK_KPROBE, "kmem_cache_free_bulk", Kprobe)],
+                ],
+            ),
+            (
+                "hook_alloc_bulk",
+                ["kmem_cache_alloc_bulk_noprof", "kmem_cache_alloc_bulk"]
+                    .into_iter()
+                    .flat_map(|function| {
+                        let mut ways = vec![vec![hook(program::ALLOC_BULK, function, Fexit)]];
+                        // The pair knows its calls by the stack pointer, which only there is the same at both ends.
+                        if self.config.architecture == architecture::AARCH64 {
+                            ways.push(vec![
+                                hook(program::ALLOC_BULK_RETURN, function, Kretprobe),
+                                hook(program::ALLOC_BULK_ENTRY, function, Kprobe),
+                            ]);
+                        }
+                        ways
+                    })
+                    .collect(),
+            ),
+            (
+                "hook_kmalloc_nolock",
+                vec![
+                    vec![hook(program::KMALLOC_NOLOCK, "kmalloc_nolock_noprof", Fexit)],
+                    vec![hook(program::KMALLOC_NOLOCK, "_kmalloc_nolock_noprof", Fexit)],
+                ],
+            ),
+            ("hook_kfree_nolock", vec![vec![hook(program::KFREE_NOLOCK, "kfree_nolock", Fentry)]]),
+        ];
+        if btf.sheaf.is_some() {
+            let nobarn = hook(program::FREE_SHEAF_NOBARN, "rcu_free_sheaf_nobarn", Fentry);
+            paths.push(("hook_free_sheaf", vec![vec![hook(program::FREE_SHEAF, "rcu_free_sheaf", Fentry)]]));
+            paths.push(("hook_free_sheaf_nobarn", vec![vec![nobarn]]));
+        } else {
+            paths.push(("hook_free_sheaf", Vec::new()));
+            paths.push(("hook_free_sheaf_nobarn", Vec::new()));
+        }
+        for (feature, mut ways) in paths {
+            ways.retain(|way| way.iter().all(|hook| btf.functions.contains(&hook.function)));
+            if ways.is_empty() {
+                self.off(feature, "this kernel has no such path".into(), "", Obstacle::Kernel);
+            } else {
+                self.on(feature, "to be attached");
+                self.hooks.push(PlannedHook { feature, ways });
+            }
+        }
+        if self.config.free_has_cache != 0 {
+            self.on("free_at_entry", "not needed: the event comes before the free and names its cache");
+        } else if btf.functions.contains(&"kmem_cache_free") {
+            // Up to 5.15 the tracepoint comes after the free, when the page may be another's already.
+            let function = "kmem_cache_free";
+            let ways = vec![
+                vec![hook(program::CACHE_FREE_ENTRY, function, Fentry)],
+                vec![hook(program::CACHE_FREE_KPROBE, function, Kprobe)],
+            ];
+            self.on("free_at_entry", "to be attached");
+            self.hooks.push(PlannedHook { feature: "free_at_entry", ways });
+        } else {
+            let reason = "the event comes after the free, and this kernel has no function to hook before it";
+            let remedy = "a free may be put down to the cache that has the page next";
+            self.off("free_at_entry", reason.into(), remedy, Obstacle::Kernel);
+        }
+    }
+
     fn plan_lookup(&mut self, btf: &BtfFacts) {
         if let Some(what) = missing_for_lookup(btf) {
             let reason = format!("this kernel's type information lacks {what}");
             self.off("page_lookup", reason, REPORT, Obstacle::Kernel);
-        } else if !self.iterator && !self.calibrate_by_events {
-            let reason = "this kernel offers neither the cache iterator nor events that name their cache";
+        } else if !self.iterator && !self.calibrate_by_events && self.config.cache_list == ABSENT {
+            let reason = "this kernel offers no list of its caches and no events that name their cache";
             let remedy = "kmalloc is counted by size class; frees by kfree are counted as unattributed";
             self.off("page_lookup", reason.into(), remedy, Obstacle::Kernel);
         } else {
@@ -186,11 +307,12 @@ impl ProbePlan {
     /// own reason: it may be the cause.
     pub fn tracing_failed(&mut self, reason: String, remedy: &str, obstacle: Obstacle) {
         self.programs.clear();
+        self.hooks.clear();
         self.page_lookup = false;
         self.iterator = false;
         self.calibrate_by_events = false;
         self.off("tracing", reason, remedy, obstacle);
-        for part in TRACED {
+        for part in TRACED.into_iter().chain(HOOKS) {
             match self.feature(part).cloned().filter(|feature| !feature.enabled) {
                 Some(known) => self.off(part, known.reason, &known.remedy, obstacle),
                 None => self.off(part, "nothing is traced".into(), "see `tracing`", obstacle),
@@ -351,6 +473,11 @@ fn config_of(facts: &HostFacts, btf: &BtfFacts, options: &PlanOptions) -> Config
         large_fires_twice: u32::from(btf.large_fires_twice),
         atomic: u32::from(!btf.guards_recursion),
         // KMALLOC_MAX_CACHE_SIZE of SLUB (include/linux/slab.h): two pages.
+        cache_list: offset(btf.cache_list),
+        sheaf_head: offset(btf.sheaf.map(|sheaf| sheaf.head)),
+        sheaf_cache: offset(btf.sheaf.map(|sheaf| sheaf.cache)),
+        sheaf_size: offset(btf.sheaf.map(|sheaf| sheaf.size)),
+        architecture: if facts.architecture == "aarch64" { architecture::AARCH64 } else { architecture::X86_64 },
         largest_class: u32::try_from(facts.page_size_bytes.saturating_mul(2)).unwrap_or(u32::MAX),
     }
 }

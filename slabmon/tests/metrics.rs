@@ -68,10 +68,12 @@ fn drain() -> CounterSample {
         allocated_bytes: 320_000,
         freed_bytes: 288_000,
         failures: 0,
+        ..EventCounts::default()
     };
     let bucket = EventCounts { allocations: 10, frees: 4, requested_bytes: 500, allocated_bytes: 640, ..dentry };
     let large = EventCounts { allocations: 2, frees: 1, requested_bytes: 40_000, allocated_bytes: 49_152, ..dentry };
     CounterSample {
+        cpus: 2,
         at: Duration::from_secs(60),
         caches: vec![
             counted(1, CounterKind::Cache, "dentry", dentry),

@@ -64,6 +64,30 @@ pub enum SlabMark {
     FlagBit(u32),
 }
 
+/// Members of `struct slab_sheaf` (mm/slub.c), offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SheafOffsets {
+    /// `rcu_head`
+    pub head: u32,
+    /// `cache`
+    pub cache: u32,
+    /// `size`: objects in it
+    pub size: u32,
+}
+
+/// Functions on paths that fire no event; which of them exist is read, never concluded from the version.
+pub const HOOKABLE: [&str; 9] = [
+    "kmem_cache_free_bulk",
+    "kmem_cache_alloc_bulk",
+    "kmem_cache_alloc_bulk_noprof",
+    "rcu_free_sheaf",
+    "rcu_free_sheaf_nobarn",
+    "kmalloc_nolock_noprof",
+    "_kmalloc_nolock_noprof",
+    "kfree_nolock",
+    "kmem_cache_free",
+];
+
 /// What the kernel's type information says. Offsets in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BtfFacts {
@@ -103,6 +127,12 @@ pub struct BtfFacts {
     pub cache_node: Option<u32>,
     /// `kmem_cache_node.partial`
     pub node_partial: Option<u32>,
+    /// `kmem_cache.list`
+    pub cache_list: Option<u32>,
+    /// `slab_sheaf.rcu_head`, `.cache` and `.size` (6.18 and later)
+    pub sheaf: Option<SheafOffsets>,
+    /// Which of [`HOOKABLE`] the kernel has.
+    pub functions: Vec<&'static str>,
     /// Whether the allocator is SLUB: `kmem_cache` has `cpu_slab` or `cpu_sheaves`.
     pub is_slub: bool,
     /// Whether there is a BPF iterator over caches (6.13 and later).
@@ -209,6 +239,16 @@ const WANTED: &[(Named, &str)] = &[
     (Named::Typedef, "btf_trace_kmem_cache_alloc"),
     (Named::Typedef, "btf_trace_kmem_cache_alloc_node"),
     (Named::Typedef, "btf_trace_kmem_cache_free"),
+    (Named::Struct, "slab_sheaf"),
+    (Named::Function, HOOKABLE[0]),
+    (Named::Function, HOOKABLE[1]),
+    (Named::Function, HOOKABLE[2]),
+    (Named::Function, HOOKABLE[3]),
+    (Named::Function, HOOKABLE[4]),
+    (Named::Function, HOOKABLE[5]),
+    (Named::Function, HOOKABLE[6]),
+    (Named::Function, HOOKABLE[7]),
+    (Named::Function, HOOKABLE[8]),
     (Named::Function, "bpf_iter_kmem_cache"),
     (Named::Function, "__kmalloc_large_node_noprof"),
     (Named::Function, "bpf_prog_inc_misses_counter"),
@@ -261,6 +301,9 @@ fn take_facts(btf: &Btf) -> BtfFacts {
         cache_name: cache("name"),
         cache_node: first_node(btf),
         node_partial: btf.member_offset_bytes("kmem_cache_node", "partial"),
+        cache_list: cache("list"),
+        sheaf: sheaf_offsets(btf),
+        functions: HOOKABLE.into_iter().filter(|name| btf.has_function(name)).collect(),
         is_slub: cache("cpu_slab").is_some() || cache("cpu_sheaves").is_some(),
         has_cache_iterator: btf.has_function("bpf_iter_kmem_cache"),
         large_fires_twice: btf.has_function("__kmalloc_large_node_noprof"),
@@ -275,6 +318,13 @@ fn compound_order(btf: &Btf, page_struct_bytes: Option<u32>) -> Option<u32> {
         Some(offset) => offset.checked_add(page_struct_bytes?),
         None => btf.member_offset_bytes("folio", "_flags_1"),
     }
+}
+
+fn sheaf_offsets(btf: &Btf) -> Option<SheafOffsets> {
+    let member = |name| btf.member_offset_bytes("slab_sheaf", name);
+    // `rcu_head` is a macro for the other name, members included (include/linux/types.h).
+    let head = member("callback_head").or_else(|| member("rcu_head"))?;
+    Some(SheafOffsets { head, cache: member("cache")?, size: member("size")? })
 }
 
 /// Up to 7.0 an array of pointers, then an array of structs that hold one (mm/slab.h, `struct kmem_cache`).

@@ -12,4 +12,5 @@ pub mod proc_file;
 pub mod process;
 pub mod slab_sysfs;
 pub mod slabinfo;
+pub mod symbols;
 pub mod vmstat;

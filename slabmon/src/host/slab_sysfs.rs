@@ -29,6 +29,8 @@ const SLAB_SIZE: &str = "slab_size";
 const ALIGN: &str = "align";
 const ORDER: &str = "order";
 const OBJECTS_PER_SLAB: &str = "objs_per_slab";
+const CPU_PARTIAL: &str = "cpu_partial";
+const SHEAF_CAPACITY: &str = "sheaf_capacity";
 /// Files that hold a flag, `0` or `1`; a kernel without the feature has no such file.
 const FLAG_FILES: [&str; 10] = [
     "reclaim_account",
@@ -290,6 +292,8 @@ fn read_attributes(directory: &Path) -> (SlabAttributes, usize) {
         align_bytes: read(ALIGN),
         order: read(ORDER).and_then(|order| u32::try_from(order).ok()),
         objects_per_slab: read(OBJECTS_PER_SLAB),
+        cpu_partial_objects: read(CPU_PARTIAL),
+        sheaf_capacity_objects: read(SHEAF_CAPACITY),
         flags: FLAG_FILES.into_iter().filter(|flag| read(flag) == Some(1)).collect(),
         aliases: Vec::new(),
     };
@@ -320,9 +324,8 @@ mod tests {
     use super::*;
 
     /// All files of a 6.18 cache but those that are read here.
-    const FORBIDDEN_FILES: [&str; 15] = [
+    const FORBIDDEN_FILES: [&str; 14] = [
         "aliases",
-        "cpu_partial",
         "cpu_slabs",
         "ctor",
         "min_partial",
@@ -404,6 +407,8 @@ mod tests {
             align_bytes: Some(8),
             order: Some(1),
             objects_per_slab: Some(42),
+            cpu_partial_objects: None,
+            sheaf_capacity_objects: None,
             flags: vec!["hwcache_align"],
             aliases: vec![Arc::from("fib6_node"), Arc::from("tcp_bind_bucket")],
         };

@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use crate::{
     model::{
+        drift::Drift,
         query::{Grouping, Row, Selection, TopQuery, is_reclaimable, use_ratio},
-        sample::{EventCounts, LossCounts},
+        sample::LossCounts,
         snapshot::{CacheView, EventRates, MemoryTotals, SlabAttributes, SlabState, Snapshot, Traced},
     },
     report::{Context, cache::kind_name, top},
@@ -329,14 +330,46 @@ pub struct TracedDto {
     allocated_bytes: u64,
     freed_bytes: u64,
     failures: u64,
+    /// Part of `allocations`: by paths that fire no event.
+    untraced_allocations: u64,
+    /// Part of `frees`: by paths that fire no event.
+    untraced_frees: u64,
     rates: Option<RatesDto>,
+    drift: Option<DriftDto>,
+}
+
+/// Where the counters and slabinfo part since the daemon first had both. What lives is slabinfo's active objects.
+#[derive(Serialize)]
+pub struct DriftDto {
+    /// Allocations - frees - change of slabinfo's active objects.
+    objects: i64,
+    /// How much of it slabinfo's own error can be; null where sysfs does not tell.
+    bound_objects: Option<u64>,
+    /// Frees that nobody saw, as far as the drift tells.
+    inferred_frees: u64,
+}
+
+impl From<&Drift> for DriftDto {
+    fn from(drift: &Drift) -> Self {
+        Self { objects: drift.objects, bound_objects: drift.bound_objects, inferred_frees: drift.inferred_frees() }
+    }
 }
 
 impl From<&Traced> for TracedDto {
     fn from(traced: &Traced) -> Self {
-        let EventCounts { allocations, frees, requested_bytes, allocated_bytes, freed_bytes, failures } = traced.counts;
-        let rates = traced.rates.as_ref().map(RatesDto::from);
-        Self { allocations, frees, requested_bytes, allocated_bytes, freed_bytes, failures, rates }
+        let counts = traced.counts;
+        Self {
+            allocations: counts.allocations,
+            frees: counts.frees,
+            requested_bytes: counts.requested_bytes,
+            allocated_bytes: counts.allocated_bytes,
+            freed_bytes: counts.freed_bytes,
+            failures: counts.failures,
+            untraced_allocations: counts.untraced_allocations,
+            untraced_frees: counts.untraced_frees,
+            rates: traced.rates.as_ref().map(RatesDto::from),
+            drift: traced.drift.as_ref().map(DriftDto::from),
+        }
     }
 }
 

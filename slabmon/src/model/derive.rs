@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     class::size_class,
+    drift::DriftHistory,
     sample::{CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, MeminfoSample, SlabRow, SlabinfoSample},
     snapshot::{
         CacheView, ClassKind, CollectorState, EventRates, Feature, HostFact, MemoryTotals, SizeClass, SlabAttributes,
@@ -57,6 +58,7 @@ pub struct Deriver {
     events: EventHistory,
     growth: GrowthHistory,
     aliases: AliasIndex,
+    drift: DriftHistory,
 }
 
 impl Deriver {
@@ -92,6 +94,9 @@ impl Deriver {
             join.add_pseudo_caches(&counters.caches, &self.events);
         }
         let caches: Vec<CacheView> = join.caches.into_iter().map(|(name, entry)| entry.into_view(name)).collect();
+        let mut caches = attach_attributes(caches, &input.attributes, &self.aliases);
+        let slabinfo_at = input.slabinfo.as_ref().map(|slabinfo| slabinfo.at);
+        self.drift.apply(&mut caches, slabinfo_at, input.counters.as_ref().map_or(0, |counters| counters.cpus));
 
         Snapshot {
             sequence: self.sequence,
@@ -102,7 +107,7 @@ impl Deriver {
                 input.meminfo,
                 input.slabinfo.as_ref().map(|slabinfo| sum_memory_bytes(&slabinfo.rows, input.page_size_bytes)),
             ),
-            caches: attach_attributes(caches, &input.attributes, &self.aliases),
+            caches,
             large_duplicates: input.counters.as_ref().map_or(0, |counters| counters.large_duplicates),
             proof: input.counters.as_ref().filter(|_| input.page_lookup).map(|counters| counters.proof),
             table: input.counters.as_ref().map(|counters| counters.table),
@@ -298,21 +303,21 @@ impl Join<'_> {
             entry.traced = lives
                 .iter()
                 .take(usize::try_from(rows).unwrap_or(usize::MAX))
-                .map(|cache| Traced { counts: cache.counts, rates: events.rates(cache.id) })
-                .reduce(|sum, life| add_traced(&sum, &life));
+                .map(|cache| Traced { counts: cache.counts, rates: events.rates(cache.id), drift: None })
+                .reduce(|sum, life| sum.plus(&life));
         }
     }
 
     /// Says of the caches in slabinfo that had no event so far that they had none.
     fn mark_untouched(&mut self, rates: Option<EventRates>) {
         for entry in self.caches.values_mut() {
-            entry.traced.get_or_insert(Traced { counts: EventCounts::default(), rates });
+            entry.traced.get_or_insert(Traced { counts: EventCounts::default(), rates, drift: None });
         }
     }
 
     fn add_pseudo_caches(&mut self, counted: &[CacheCounts], events: &EventHistory) {
         for counter in counted {
-            let mut traced = Traced { counts: counter.counts, rates: events.rates(counter.id) };
+            let mut traced = Traced { counts: counter.counts, rates: events.rates(counter.id), drift: None };
             match counter.kind {
                 CounterKind::Cache => {}
                 CounterKind::LargeKmalloc => self.add_pseudo_cache(counter.name.clone(), None, traced),
@@ -336,7 +341,7 @@ impl Join<'_> {
     fn add_pseudo_cache(&mut self, name: Arc<str>, class: Option<SizeClass>, traced: Traced) {
         let entry = self.caches.entry(name).or_insert_with(|| Entry { class, pseudo: true, ..Entry::default() });
         entry.traced = Some(match entry.traced {
-            Some(sum) => add_traced(&sum, &traced),
+            Some(sum) => sum.plus(&traced),
             None => traced,
         });
     }
@@ -389,27 +394,6 @@ fn event_rates(before: &EventCounts, now: &EventCounts, seconds: f64) -> Option<
         allocated_bytes_per_second: per_second(before.allocated_bytes, now.allocated_bytes)?,
         freed_bytes_per_second: per_second(before.freed_bytes, now.freed_bytes)?,
     })
-}
-
-/// The sum of two caches of one name; its rates are unknown if one of theirs is.
-fn add_traced(a: &Traced, b: &Traced) -> Traced {
-    Traced {
-        counts: EventCounts {
-            allocations: a.counts.allocations.saturating_add(b.counts.allocations),
-            frees: a.counts.frees.saturating_add(b.counts.frees),
-            requested_bytes: a.counts.requested_bytes.saturating_add(b.counts.requested_bytes),
-            allocated_bytes: a.counts.allocated_bytes.saturating_add(b.counts.allocated_bytes),
-            freed_bytes: a.counts.freed_bytes.saturating_add(b.counts.freed_bytes),
-            failures: a.counts.failures.saturating_add(b.counts.failures),
-        },
-        rates: a.rates.zip(b.rates).map(|(a, b)| EventRates {
-            allocations_per_second: a.allocations_per_second + b.allocations_per_second,
-            frees_per_second: a.frees_per_second + b.frees_per_second,
-            requested_bytes_per_second: a.requested_bytes_per_second + b.requested_bytes_per_second,
-            allocated_bytes_per_second: a.allocated_bytes_per_second + b.allocated_bytes_per_second,
-            freed_bytes_per_second: a.freed_bytes_per_second + b.freed_bytes_per_second,
-        }),
-    }
 }
 
 fn row_memory_bytes(row: &SlabRow, page_size_bytes: u64) -> u64 {

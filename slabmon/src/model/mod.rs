@@ -3,6 +3,7 @@
 pub mod births;
 pub mod class;
 pub mod derive;
+pub mod drift;
 pub mod limits;
 pub mod query;
 pub mod sample;

@@ -4,10 +4,7 @@ use std::{borrow::Cow, cmp::Ordering, collections::BTreeMap, fmt, str::FromStr, 
 
 use regex::{Regex, RegexBuilder};
 
-use super::{
-    sample::EventCounts,
-    snapshot::{CacheView, ClassKind, EventRates, SizeClass, SlabState, Snapshot, Traced},
-};
+use super::snapshot::{CacheView, ClassKind, SizeClass, SlabState, Snapshot};
 
 /// Longest pattern that [`compile_pattern`] takes, bytes.
 pub const MAX_PATTERN_BYTES: usize = 1000;
@@ -282,36 +279,11 @@ fn sum_class(bytes: u64, members: Vec<&CacheView>) -> Row<'_> {
         name: class_name(bytes).into(),
         class: Some(SizeClass { bytes, kind: kind.filter(|_| same_kind).unwrap_or(ClassKind::Other) }),
         pseudo: members.iter().all(|member| member.pseudo),
-        traced: members.iter().filter_map(|member| member.traced).reduce(add_traced),
+        traced: members.iter().filter_map(|member| member.traced).reduce(|a, b| a.plus(&b)),
         slab: members.iter().filter_map(|member| member.slab).reduce(add_slabs),
         attributes: None,
     };
     Row { view: Cow::Owned(view), members: Some(members), matched_alias: None }
-}
-
-fn add_traced(a: Traced, b: Traced) -> Traced {
-    Traced { counts: add_counts(a.counts, b.counts), rates: a.rates.zip(b.rates).map(|(a, b)| add_rates(a, b)) }
-}
-
-fn add_counts(a: EventCounts, b: EventCounts) -> EventCounts {
-    EventCounts {
-        allocations: a.allocations.saturating_add(b.allocations),
-        frees: a.frees.saturating_add(b.frees),
-        requested_bytes: a.requested_bytes.saturating_add(b.requested_bytes),
-        allocated_bytes: a.allocated_bytes.saturating_add(b.allocated_bytes),
-        freed_bytes: a.freed_bytes.saturating_add(b.freed_bytes),
-        failures: a.failures.saturating_add(b.failures),
-    }
-}
-
-fn add_rates(a: EventRates, b: EventRates) -> EventRates {
-    EventRates {
-        allocations_per_second: a.allocations_per_second + b.allocations_per_second,
-        frees_per_second: a.frees_per_second + b.frees_per_second,
-        requested_bytes_per_second: a.requested_bytes_per_second + b.requested_bytes_per_second,
-        allocated_bytes_per_second: a.allocated_bytes_per_second + b.allocated_bytes_per_second,
-        freed_bytes_per_second: a.freed_bytes_per_second + b.freed_bytes_per_second,
-    }
 }
 
 fn add_slabs(a: SlabState, b: SlabState) -> SlabState {

@@ -21,6 +21,35 @@ pub struct EventCounts {
     pub freed_bytes: u64,
     /// Allocations that returned NULL.
     pub failures: u64,
+    /// Part of `allocations`: by paths that fire no event, counted by a hook of their own.
+    pub untraced_allocations: u64,
+    /// Part of `frees`: by paths that fire no event, counted by a hook of their own.
+    pub untraced_frees: u64,
+}
+
+impl EventCounts {
+    /// The sum of two caches' counters.
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    /// What was counted since `earlier`, an older reading of the same counters.
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.combine(earlier, u64::saturating_sub)
+    }
+
+    fn combine(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            allocations: with(self.allocations, other.allocations),
+            frees: with(self.frees, other.frees),
+            requested_bytes: with(self.requested_bytes, other.requested_bytes),
+            allocated_bytes: with(self.allocated_bytes, other.allocated_bytes),
+            freed_bytes: with(self.freed_bytes, other.freed_bytes),
+            failures: with(self.failures, other.failures),
+            untraced_allocations: with(self.untraced_allocations, other.untraced_allocations),
+            untraced_frees: with(self.untraced_frees, other.untraced_frees),
+        }
+    }
 }
 
 /// What a counted thing is.
@@ -98,6 +127,8 @@ pub struct TableUse {
 /// One reading of all counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CounterSample {
+    /// CPUs that may count: those that are possible.
+    pub cpus: u32,
     /// When it was read, since the daemon's start, by the monotonic clock.
     pub at: Duration,
     /// All caches that had an event, in no order.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::drift::Drift;
 use super::sample::{EventCounts, LookupProof, ProgramCounts, TableUse};
 
 /// Events and bytes a second between the last two counter samples.
@@ -26,6 +27,32 @@ pub struct Traced {
     pub counts: EventCounts,
     /// `None` until there are two samples of this life of the cache.
     pub rates: Option<EventRates>,
+    /// Where the counters and slabinfo part. `None` for what slabinfo does not list.
+    pub drift: Option<Drift>,
+}
+
+impl EventRates {
+    /// The sum of two caches' rates.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            allocations_per_second: self.allocations_per_second + other.allocations_per_second,
+            frees_per_second: self.frees_per_second + other.frees_per_second,
+            requested_bytes_per_second: self.requested_bytes_per_second + other.requested_bytes_per_second,
+            allocated_bytes_per_second: self.allocated_bytes_per_second + other.allocated_bytes_per_second,
+            freed_bytes_per_second: self.freed_bytes_per_second + other.freed_bytes_per_second,
+        }
+    }
+}
+
+impl Traced {
+    /// The sum of two caches; its rates are unknown if one of theirs is.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            counts: self.counts.plus(&other.counts),
+            rates: self.rates.zip(other.rates).map(|(a, b)| a.plus(&b)),
+            drift: self.drift.zip(other.drift).map(|(a, b)| a.plus(&b)),
+        }
+    }
 }
 
 /// What slabinfo says of a cache; several rows of one name are summed.
@@ -64,6 +91,10 @@ pub struct SlabAttributes {
     pub order: Option<u32>,
     /// `objs_per_slab`.
     pub objects_per_slab: Option<u64>,
+    /// `cpu_partial`: objects that a CPU keeps on partial slabs of its own (up to 6.19).
+    pub cpu_partial_objects: Option<u64>,
+    /// `sheaf_capacity`: objects of a sheaf (6.18 and later).
+    pub sheaf_capacity_objects: Option<u64>,
     /// Debug and kind flags that are set, by file name: `reclaim_account`, `hwcache_align`, `cache_dma`,
     /// `destroy_by_rcu`, `sanity_checks`, `trace`, `red_zone`, `poison`, `store_user`, `failslab`.
     pub flags: Vec<&'static str>,

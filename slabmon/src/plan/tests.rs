@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
-use crate::host::facts::{Capabilities, Prototypes, tests::KernelTypes};
+use crate::host::facts::{Capabilities, Prototypes, SheafOffsets, tests::KernelTypes};
 
 const BPF: u64 = 1 << 39;
 const PERFMON: u64 = 1 << 38;
@@ -60,6 +60,17 @@ fn capable_btf() -> BtfFacts {
         cache_name: Some(104),
         cache_node: Some(224),
         node_partial: Some(16),
+        cache_list: Some(112),
+        sheaf: Some(SheafOffsets { head: 0, cache: 16, size: 24 }),
+        functions: vec![
+            "kmem_cache_free_bulk",
+            "kmem_cache_alloc_bulk_noprof",
+            "rcu_free_sheaf",
+            "rcu_free_sheaf_nobarn",
+            "kmalloc_nolock_noprof",
+            "kfree_nolock",
+            "kmem_cache_free",
+        ],
         is_slub: true,
         has_cache_iterator: true,
         large_fires_twice: true,
@@ -86,6 +97,10 @@ fn events(plan: &ProbePlan) -> Vec<&str> {
     plan.programs.iter().map(|planned| planned.event).collect()
 }
 
+fn hooks(plan: &ProbePlan) -> Vec<&'static str> {
+    plan.hooks.iter().map(|hook| hook.feature).collect()
+}
+
 /// Names of the features of which something else is said than on the capable host.
 fn changed(plan_now: &ProbePlan) -> Vec<&'static str> {
     let capable = plan(&capable_host());
@@ -107,6 +122,8 @@ fn a_capable_host_is_traced_whole() {
     assert!(plan.page_lookup && plan.iterator && !plan.calibrate_by_events);
     let off: Vec<_> = plan.features.iter().filter(|feature| !feature.enabled).map(|feature| feature.name).collect();
     assert_eq!(off, ["kmalloc_node", "kmem_cache_alloc_node"]);
+    let all = HOOKS.into_iter().filter(|name| *name != "free_at_entry").collect::<Vec<_>>();
+    assert_eq!(hooks(&plan), all);
     assert_eq!(
         plan.config,
         Config {
@@ -136,6 +153,11 @@ fn a_capable_host_is_traced_whole() {
             large_fires_twice: 1,
             atomic: 0,
             largest_class: 8192,
+            cache_list: 112,
+            sheaf_head: 0,
+            sheaf_cache: 16,
+            sheaf_size: 24,
+            architecture: architecture::X86_64,
         }
     );
 }
@@ -148,7 +170,7 @@ fn assert_nothing_is_traced(plan: &ProbePlan, reason: &str, obstacle: Obstacle) 
     let finding = plan.findings().into_iter().find(|finding| finding.feature.name == "tracing").unwrap();
     assert_eq!((finding.required, finding.obstacle), (true, Some(obstacle)));
     assert!(!plan.calibrate_by_events);
-    for part in TRACED {
+    for part in TRACED.into_iter().chain(HOOKS) {
         assert!(!state(plan, part).0, "{part}");
         let finding = plan.findings().into_iter().find(|finding| finding.feature.name == part).unwrap();
         assert_eq!(finding.obstacle, Some(obstacle), "{part}");
@@ -296,7 +318,11 @@ fn an_event_that_is_not_there_or_not_known_is_off_alone() {
     ];
     for (event, flip) in flips {
         let plan = plan_with(|btf| flip(&mut btf.prototypes));
-        assert_eq!(changed(&plan), [event]);
+        let mut expected = vec![event];
+        if event == "kmem_cache_free" {
+            expected.insert(0, "free_at_entry");
+        }
+        assert_eq!(changed(&plan), expected);
         assert!(!events(&plan).contains(&event) && events(&plan).len() == 3);
     }
 }
@@ -323,7 +349,7 @@ fn the_six_events_of_5_10_are_traced_and_name_no_cache() {
             kmem_cache_free: parameters(&[SITE, OBJECT]),
         };
     });
-    assert_eq!(changed(&plan), ["kmalloc_node", "kmem_cache_alloc_node"]);
+    assert_eq!(changed(&plan), ["free_at_entry", "kmalloc_node", "kmem_cache_alloc_node"]);
     assert_eq!(plan.programs.len(), 6);
     assert_eq!((plan.config.alloc_has_cache, plan.config.free_has_cache), (0, 0));
 }
@@ -369,12 +395,12 @@ fn plan_of(types: &KernelTypes) -> ProbePlan {
 }
 
 #[test]
-fn linux_5_10_has_six_events_and_no_page_lookup() {
+fn linux_5_10_has_six_events_and_frees_are_counted_at_the_functions_entry() {
     let now = plan_of(&KernelTypes::linux_5_10());
     let expected = ["kmalloc", "kmalloc_node", "kfree", "kmem_cache_alloc", "kmem_cache_alloc_node", "kmem_cache_free"];
     assert_eq!(events(&now), expected);
-    assert!(!now.page_lookup && !now.iterator && !now.calibrate_by_events);
-    assert!(state(&now, "page_lookup").1.contains("neither the cache iterator nor events that name their cache"));
+    assert!(now.page_lookup && !now.iterator && !now.calibrate_by_events, "calibrated along the list of caches");
+    assert_eq!(hooks(&now), ["hook_free_bulk", "hook_alloc_bulk", "free_at_entry"]);
     assert_eq!(
         now.config,
         Config {
@@ -394,6 +420,10 @@ fn linux_5_10_has_six_events_and_no_page_lookup() {
             free_has_cache: 0,
             large_fires_twice: 0,
             atomic: 1,
+            cache_list: 104,
+            sheaf_head: ABSENT,
+            sheaf_cache: ABSENT,
+            sheaf_size: ABSENT,
             ..plan(&capable_host()).config
         }
     );
@@ -420,6 +450,10 @@ fn linux_6_1_calibrates_from_events() {
             cache_name: 96,
             cache_node: 216,
             large_fires_twice: 0,
+            cache_list: 104,
+            sheaf_head: ABSENT,
+            sheaf_cache: ABSENT,
+            sheaf_size: ABSENT,
             ..plan(&capable_host()).config
         }
     );
@@ -437,6 +471,10 @@ fn linux_6_12_tells_slabs_by_their_page_type() {
             cache_object_size: 28,
             cache_name: 96,
             cache_node: 216,
+            cache_list: 104,
+            sheaf_head: ABSENT,
+            sheaf_cache: ABSENT,
+            sheaf_size: ABSENT,
             ..plan(&capable_host()).config
         }
     );
@@ -455,6 +493,7 @@ fn linux_6_18_is_the_capable_host_and_7_1_differs_by_its_head_word_and_caches() 
             cache_object_size: 28,
             cache_name: 88,
             cache_node: 208 + 8,
+            cache_list: 96,
             ..plan(&capable_host()).config
         }
     );
@@ -481,7 +520,7 @@ fn events_are_known_by_the_names_that_clang_gives_their_types() {
 #[test]
 fn the_name_that_kmem_cache_free_gives_up_to_6_0_is_no_cache() {
     let now = plan_with(|btf| btf.prototypes.kmem_cache_free = parameters(&[SITE, OBJECT, "const char *"]));
-    assert!(changed(&now).is_empty());
+    assert_eq!(changed(&now), ["free_at_entry"]);
     assert_eq!((now.config.alloc_has_cache, now.config.free_has_cache), (1, 0));
 }
 
@@ -577,4 +616,45 @@ fn any_number_of_slots_gives_a_power_of_two() {
         let options = PlanOptions { slots_per_cpu, ..PlanOptions::default() };
         assert_eq!(ProbePlan::new(&capable_host(), &options).config.slots_log2, log2, "{slots_per_cpu}");
     }
+}
+
+#[test]
+fn an_untraced_path_that_the_kernel_lacks_is_off_alone() {
+    let functions = [
+        ("hook_free_bulk", "kmem_cache_free_bulk"),
+        ("hook_alloc_bulk", "kmem_cache_alloc_bulk_noprof"),
+        ("hook_free_sheaf", "rcu_free_sheaf"),
+        ("hook_free_sheaf_nobarn", "rcu_free_sheaf_nobarn"),
+        ("hook_kmalloc_nolock", "kmalloc_nolock_noprof"),
+        ("hook_kfree_nolock", "kfree_nolock"),
+    ];
+    for (feature, function) in functions {
+        let plan = plan_with(|btf| btf.functions.retain(|other| *other != function));
+        assert_eq!(changed(&plan), [feature]);
+        assert_eq!(state(&plan, feature), (false, "this kernel has no such path"));
+        assert!(!hooks(&plan).contains(&feature) && plan.programs.len() == 4);
+    }
+}
+
+#[test]
+fn sheaves_whose_layout_is_not_known_are_not_hooked() {
+    let plan = plan_with(|btf| btf.sheaf = None);
+    assert_eq!(changed(&plan), ["hook_free_sheaf", "hook_free_sheaf_nobarn"]);
+}
+
+#[test]
+fn only_aarch64_gets_the_pair_of_kprobes_for_bulk_allocations() {
+    let ways = |machine: &str| {
+        let plan = plan(&HostFacts { architecture: machine.into(), ..capable_host() });
+        plan.hooks.iter().find(|hook| hook.feature == "hook_alloc_bulk").unwrap().ways.len()
+    };
+    assert_eq!((ways("x86_64"), ways("aarch64")), (1, 2));
+}
+
+#[test]
+fn a_free_that_names_its_cache_is_counted_by_its_event_and_not_at_the_entry() {
+    assert!(!hooks(&plan(&capable_host())).contains(&"free_at_entry"));
+    let plan = plan_with(|btf| btf.prototypes.kmem_cache_free = parameters(&[SITE, OBJECT]));
+    assert!(hooks(&plan).contains(&"free_at_entry"));
+    assert!(events(&plan).contains(&"kmem_cache_free"), "left out when the entry is attached, not before");
 }

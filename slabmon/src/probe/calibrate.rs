@@ -1,17 +1,28 @@
 //! The page lookup's constant: found from slabs that the kernel shows, voted on, and proved before it is used.
 
-use std::{collections::HashMap, fmt, io::Read, time::Duration, time::Instant};
+use std::{
+    collections::HashMap,
+    fmt,
+    io::Read,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use aya::{Btf, Ebpf, maps::Array, programs::Iter};
+use aya::{
+    Btf, Ebpf,
+    maps::Array,
+    programs::{Iter, RawTracePointRunOptions, TestRun},
+};
 use slabmon_common::{CacheRecord, CalibrationPair, Config, Lookup, map, program};
 
 use super::{counters::CpuRecords, load, object::Plain};
+use crate::host::symbols;
 
 /// Events that must bear the lookup out before it is used.
 pub const REQUIRED_CHECKS: u64 = 1000;
 
-/// Pairs that must agree before a constant is tried.
-const REQUIRED_PAIRS: usize = 4;
+/// Mappings that make partial slabs where the machine has none.
+const MAPPINGS: usize = 4000;
 
 /// How long the proof may wait for events. They are made here, so this is only met where something is badly wrong.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,16 +87,32 @@ pub fn collect_pairs(ebpf: &mut Ebpf) -> Result<Vec<CalibrationPair>, String> {
     for _ in 0..REQUIRED_CHECKS {
         cause_events();
     }
-    let pairs: Array<_, Plain<CalibrationPair>> = attached
-        .ebpf
+    read_pairs(attached.ebpf)
+}
+
+/// Collects pairs along the kernel's own list of caches, whose address only kallsyms can tell (it needs KALLSYMS_ALL).
+pub fn walk_caches(ebpf: &mut Ebpf) -> Result<Vec<CalibrationPair>, String> {
+    let list = symbols::address_of(Path::new("/"), "slab_caches")?;
+    load::load_program(ebpf, program::WALK_CACHES).map_err(|error| error.to_string())?;
+    let walker = load::raw_tracepoint(ebpf, program::WALK_CACHES).map_err(|error| error.to_string())?;
+    let mut options = RawTracePointRunOptions::new();
+    options.args[0] = list;
+    walker.test_run(options).map_err(|error| format!("the walk along the caches: {error}"))?;
+    let pairs = read_pairs(ebpf)?;
+    load::unload_program(ebpf, program::WALK_CACHES).map_err(|error| error.to_string())?;
+    Ok(pairs)
+}
+
+fn read_pairs(ebpf: &Ebpf) -> Result<Vec<CalibrationPair>, String> {
+    let pairs: Array<_, Plain<CalibrationPair>> = ebpf
         .map(map::PAIRS)
         .and_then(|map| Array::try_from(map).ok())
         .ok_or_else(|| load::LoadError::Missing(map::PAIRS).to_string())?;
     Ok(pairs.iter().filter_map(|pair| pair.ok().map(|pair| pair.0)).collect())
 }
 
-/// The constant that most pairs give. A pair read while its list changed gives another one, so a few may differ;
-/// the proof that follows lets nothing wrong through.
+/// The constant that nearly all pairs give. A pair read while its list changed gives another one, so a few may differ; one
+/// pair may be enough, since the proof that follows lets nothing wrong through.
 pub fn vote(pairs: &[CalibrationPair], config: &Config) -> Result<VotedBase, String> {
     let mut votes: HashMap<u64, usize> = HashMap::new();
     let mut cast = 0usize;
@@ -96,9 +123,7 @@ pub fn vote(pairs: &[CalibrationPair], config: &Config) -> Result<VotedBase, Str
         cast += 1;
     }
     match votes.into_iter().max_by_key(|&(_, count)| count) {
-        Some((page_base, agreeing)) if agreeing >= REQUIRED_PAIRS && agreeing * 10 >= cast * 9 => {
-            Ok(VotedBase { page_base, agreeing })
-        }
+        Some((page_base, agreeing)) if agreeing * 10 >= cast * 9 => Ok(VotedBase { page_base, agreeing }),
         Some((_, agreeing)) => Err(format!("only {agreeing} of {cast} slabs agree on where struct page lies")),
         None => Err("no cache has a partial slab to calibrate from".into()),
     }
@@ -136,9 +161,67 @@ pub fn prove(ebpf: &mut Ebpf, records: &CpuRecords) -> Result<u64, String> {
     }
 }
 
-/// Makes the kernel allocate and free a few objects: two files, an inode, a dentry.
+/// Makes the kernel allocate and free a few objects: two files, an inode, a dentry, a memory area.
 fn cause_events() {
     drop(std::io::pipe());
+    drop(Mapping::new(1));
+}
+
+/// Slabs that are neither full nor empty, for as long as this lives: a machine that has just booted may have none on the
+/// lists that the calibration reads.
+pub struct PartialSlabs {
+    _areas: Mapping,
+}
+
+impl PartialSlabs {
+    /// Makes the kernel allocate thousands of memory areas, and free every second one.
+    pub fn make() -> Self {
+        let mapping = Mapping::new(MAPPINGS);
+        // Areas of like protection would be merged into one.
+        mapping.each_second_page(|page, page_bytes| {
+            // SAFETY: a page of our own mapping, which nothing refers to.
+            unsafe { libc::mprotect(page, page_bytes, libc::PROT_READ) };
+        });
+        mapping.each_second_page(|page, page_bytes| {
+            // SAFETY: as above.
+            unsafe { libc::munmap(page, page_bytes) };
+        });
+        Self { _areas: mapping }
+    }
+}
+
+/// Pages of address space that nothing is ever read from.
+struct Mapping {
+    start: *mut libc::c_void,
+    pages: usize,
+    page_bytes: usize,
+}
+
+impl Mapping {
+    fn new(pages: usize) -> Self {
+        let page_bytes = rustix::param::page_size();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel likes.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), pages * page_bytes, libc::PROT_NONE, flags, -1, 0) };
+        // A refused mapping makes no slab partial, and that is all that it means here.
+        let pages = if start == libc::MAP_FAILED { 0 } else { pages };
+        Self { start, pages, page_bytes }
+    }
+
+    fn each_second_page(&self, act: impl Fn(*mut libc::c_void, usize)) {
+        for index in (0..self.pages).step_by(2) {
+            act(self.start.wrapping_byte_add(index * self.page_bytes), self.page_bytes);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.pages > 0 {
+            // SAFETY: our own range; pages of it that are gone already are no error (munmap(2)).
+            unsafe { libc::munmap(self.start, self.pages * self.page_bytes) };
+        }
+    }
 }
 
 /// A program that is attached to kmem_cache_alloc for as long as this lives, then unloaded.
@@ -203,8 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn too_few_pairs_give_nothing() {
-        assert!(vote(&[pair(1, 1 << 40), pair(2, 1 << 40)], &CONFIG).unwrap_err().contains("only 2 of 2"));
+    fn one_pair_is_enough_and_none_is_not() {
+        assert_eq!(vote(&[pair(1, 1 << 40)], &CONFIG).unwrap().agreeing, 1, "the proof decides");
+        assert!(vote(&[pair(1, 1 << 40), pair(2, 1 << 41)], &CONFIG).unwrap_err().contains("only 1 of 2"));
         assert!(vote(&[CalibrationPair::default()], &CONFIG).unwrap_err().contains("no cache"));
     }
 }

@@ -7,7 +7,7 @@ use aya::{
     maps::{Map, MapData},
 };
 use memmap2::{MmapOptions, MmapRaw};
-use slabmon_common::{Config, CpuRecord, Losses, Slot, map, program};
+use slabmon_common::{Config, CpuRecord, Losses, Slot, UntracedSlot, map, program};
 
 use super::{
     load::LoadError,
@@ -73,6 +73,8 @@ fn array_data<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a MapData, Loa
 /// `COUNTERS`: `cpus × slots_per_cpu` slots.
 pub struct SlotTable {
     slots: MappedArray<Slot>,
+    /// Beside each slot, what came and went without an event; only read where something counts it.
+    untraced: Option<MappedArray<UntracedSlot>>,
     slots_per_cpu: usize,
     /// Place of each slot's cache in the registry, once it was seen; a claimed slot is never given up.
     places: Vec<Option<u32>>,
@@ -81,11 +83,12 @@ pub struct SlotTable {
 
 impl SlotTable {
     /// Maps the table.
-    pub fn map(ebpf: &Ebpf, config: &Config, cpus: u32) -> Result<Self, LoadError> {
+    pub fn map(ebpf: &Ebpf, config: &Config, cpus: u32, with_untraced: bool) -> Result<Self, LoadError> {
         let slots_per_cpu = 1usize << config.slots_log2;
         let length = slots_per_cpu * cpus as usize;
         Ok(Self {
             slots: MappedArray::map(ebpf, map::COUNTERS, length)?,
+            untraced: with_untraced.then(|| MappedArray::map(ebpf, map::UNTRACED, length)).transpose()?,
             slots_per_cpu,
             places: vec![None; length],
             used: vec![0; cpus as usize],
@@ -111,12 +114,20 @@ impl SlotTable {
                 registry.name(place, identify_key(key, &slot, &mut identify));
             }
             registry.add(place, &RawCounts::from(&slot));
+            if let Some(untraced) = self.untraced.as_ref().and_then(|untraced| untraced.read(index)) {
+                registry.add(place, &RawCounts::from(&untraced));
+            }
         }
     }
 
     /// Slots that each CPU has.
     pub fn slots_per_cpu(&self) -> u32 {
         self.slots_per_cpu as u32
+    }
+
+    /// CPUs that have slots.
+    pub fn cpus(&self) -> u32 {
+        self.used.len() as u32
     }
 
     /// Slots in use on the fullest CPU, as of the last reading.
@@ -167,6 +178,11 @@ fn add_records(a: &CpuRecord, b: &CpuRecord) -> CpuRecord {
         proofs: a.proofs.wrapping_add(b.proofs),
         proof_mismatches: a.proof_mismatches.wrapping_add(b.proof_mismatches),
         cache_free: add_losses(a.cache_free, b.cache_free),
+        untraced: add_losses(a.untraced, b.untraced),
+        untraced_beyond_bound: a.untraced_beyond_bound.wrapping_add(b.untraced_beyond_bound),
+        untraced_large_frees: a.untraced_large_frees.wrapping_add(b.untraced_large_frees),
+        hooked_objects: std::array::from_fn(|path| a.hooked_objects[path].wrapping_add(b.hooked_objects[path])),
+        untraced_large_freed_bytes: a.untraced_large_freed_bytes.wrapping_add(b.untraced_large_freed_bytes),
         ..CpuRecord::default()
     }
 }
@@ -186,7 +202,12 @@ pub fn losses_of(record: &CpuRecord, name: &str) -> LossCounts {
         program::KMALLOC => record.kmalloc,
         program::KFREE => record.kfree,
         program::KMEM_CACHE_ALLOC => record.cache_alloc,
-        program::KMEM_CACHE_FREE => record.cache_free,
+        program::KMEM_CACHE_FREE | program::CACHE_FREE_ENTRY | program::CACHE_FREE_KPROBE => record.cache_free,
+        // All hooks share one group; the bulk free, which has nearly all of it, reports it.
+        program::FREE_BULK | program::FREE_BULK_KPROBE => Losses {
+            unattributed: record.untraced.unattributed.wrapping_add(record.untraced_beyond_bound),
+            ..record.untraced
+        },
         _ => Losses::default(),
     };
     LossCounts {

@@ -73,7 +73,7 @@ fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Parses the object, sets what this kernel is like, and creates its maps. Loads no program.
-pub fn load_object(config: &Config, cpus: u32) -> Result<Ebpf, LoadError> {
+pub fn load_object(config: &Config, cpus: u32, with_untraced: bool) -> Result<Ebpf, LoadError> {
     let config = Plain(*config);
     let object = object().map_err(LoadError::Read)?;
     let slots = cpus.saturating_mul(1 << config.0.slots_log2);
@@ -81,6 +81,7 @@ pub fn load_object(config: &Config, cpus: u32) -> Result<Ebpf, LoadError> {
         .btf(None)
         .override_global(CONFIG, &config, true)
         .map_max_entries(map::COUNTERS, slots)
+        .map_max_entries(map::UNTRACED, if with_untraced { slots } else { 1 })
         .map_max_entries(map::CPU_RECORDS, cpus)
         .load(&object)?;
     Ok(ebpf)

@@ -7,6 +7,7 @@
 
 mod calibrate;
 mod counters;
+mod hooks;
 mod load;
 mod object;
 mod program_info;
@@ -29,7 +30,7 @@ use self::{
 };
 use crate::{
     model::sample::{CounterSample, LookupProof, ProgramCounts, TableUse},
-    plan::ProbePlan,
+    plan::{Hook, Obstacle, ProbePlan},
 };
 
 /// The loaded programs and their tables. Dropping it detaches and unloads everything.
@@ -53,18 +54,21 @@ impl Probe {
     /// What only loading can tell (an iterator that is refused, a lookup that is not proved) is written back into the
     /// plan's features; only a failure that leaves nothing to count is an error.
     pub fn start(plan: &mut ProbePlan, cpus: u32) -> Result<Self, LoadError> {
-        let mut ebpf = load::load_object(&plan.config, cpus)?;
+        let mut ebpf = load::load_object(&plan.config, cpus, !plan.hooks.is_empty())?;
+        // Needed for what is attached by type alone; parsed once, and dropped with the memory it takes.
+        let btf = if plan.iterator || !plan.hooks.is_empty() { Btf::from_sys_fs().ok() } else { None };
         if plan.iterator {
-            let loaded = Btf::from_sys_fs()
-                .map_err(|error| error.to_string())
-                .and_then(|btf| calibrate::load_lister(&mut ebpf, &btf));
+            let loaded = btf
+                .as_ref()
+                .ok_or_else(|| "the kernel's type information could not be parsed".to_owned())
+                .and_then(|btf| calibrate::load_lister(&mut ebpf, btf));
             if let Err(reason) = loaded {
                 plan.iterator = false;
                 plan.calibrate_by_events = plan.config.alloc_has_cache != 0;
                 plan.feature_failed("cache_iterator", reason, "names come from the first event of each cache");
             }
         }
-        let slots = SlotTable::map(&ebpf, &plan.config, cpus)?;
+        let slots = SlotTable::map(&ebpf, &plan.config, cpus, !plan.hooks.is_empty())?;
         let records = CpuRecords::map(&ebpf, cpus)?;
         let caches = load::take_hash_map(&mut ebpf, map::CACHES)?;
         load::load_program(&mut ebpf, program::DESCRIBE)?;
@@ -97,6 +101,8 @@ impl Probe {
                 ),
             }
         }
+        probe.attach_hooks(plan, btf.as_ref());
+        drop(btf);
         probe.attach(plan)?;
         probe.relist();
         load::give_back_memory();
@@ -104,20 +110,75 @@ impl Probe {
     }
 
     fn calibrate(&mut self, plan: &ProbePlan) -> Result<Calibration, String> {
-        let pairs: Vec<_> = if self.lists_caches {
-            calibrate::list_caches(&mut self.ebpf)?.iter().map(|record| record.pair).collect()
-        } else if plan.calibrate_by_events {
-            calibrate::collect_pairs(&mut self.ebpf)?
-        } else {
-            return Err("this kernel offers neither the cache iterator nor events that name their cache".into());
-        };
-        let base = calibrate::vote(&pairs, &plan.config)?;
+        let base = self.vote(plan).or_else(|_| {
+            let _slabs = calibrate::PartialSlabs::make();
+            self.vote(plan)
+        })?;
         calibrate::write_lookup(&mut self.ebpf, base.page_base, true)?;
         let proof = calibrate::prove(&mut self.ebpf, &self.records);
         if proof.is_err() {
             calibrate::write_lookup(&mut self.ebpf, 0, false)?;
         }
         proof.map(|checks| Calibration { pairs: base.agreeing, checks })
+    }
+
+    fn vote(&mut self, plan: &ProbePlan) -> Result<calibrate::VotedBase, String> {
+        let pairs: Vec<_> = if self.lists_caches {
+            calibrate::list_caches(&mut self.ebpf)?.iter().map(|record| record.pair).collect()
+        } else if plan.calibrate_by_events {
+            calibrate::collect_pairs(&mut self.ebpf)?
+        } else {
+            calibrate::walk_caches(&mut self.ebpf)?
+        };
+        calibrate::vote(&pairs, &plan.config)
+    }
+
+    /// Hooks what fires no event. Before the tracepoints, so that no free is counted whose allocation was not; and one of
+    /// them may stand for a tracepoint, which is then left out.
+    fn attach_hooks(&mut self, plan: &mut ProbePlan, btf: Option<&Btf>) {
+        for planned in plan.hooks.clone() {
+            let mut refusals = Vec::new();
+            let attached = planned.ways.iter().find(|way| match self.attach_way(way, btf) {
+                Ok(()) => true,
+                Err(error) => {
+                    refusals.push(error);
+                    false
+                }
+            });
+            match attached {
+                Some(way) => {
+                    plan.feature_works(planned.feature, describe_way(way));
+                    self.attached.extend(way.iter().map(|hook| hook.program));
+                    if planned.feature == "free_at_entry" {
+                        plan.programs.retain(|planned| planned.program != program::KMEM_CACHE_FREE);
+                        plan.feature_works(program::KMEM_CACHE_FREE, "counted at the function's entry".into());
+                    }
+                }
+                None => {
+                    let permission = refusals.iter().all(LoadError::is_permission);
+                    let reasons: Vec<_> = refusals.iter().map(LoadError::to_string).collect();
+                    plan.feature_refused(
+                        planned.feature,
+                        reasons.join("; "),
+                        "what goes this way is seen in slabinfo and in the drift alone",
+                        if permission { Obstacle::Permission } else { Obstacle::Kernel },
+                    );
+                }
+            }
+        }
+    }
+
+    /// All hooks of a way, or none.
+    fn attach_way(&mut self, way: &[Hook], btf: Option<&Btf>) -> Result<(), LoadError> {
+        for (index, hook) in way.iter().enumerate() {
+            if let Err(error) = hooks::attach(&mut self.ebpf, *hook, btf) {
+                for earlier in way.iter().take(index) {
+                    hooks::detach(&mut self.ebpf, *earlier);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn attach(&mut self, plan: &mut ProbePlan) -> Result<(), LoadError> {
@@ -128,7 +189,8 @@ impl Probe {
             match attached {
                 Ok(()) => self.attached.push(planned.program),
                 Err(error) => {
-                    plan.feature_failed(planned.event, error.to_string(), error.remedy());
+                    let obstacle = if error.is_permission() { Obstacle::Permission } else { Obstacle::Kernel };
+                    plan.feature_refused(planned.event, error.to_string(), error.remedy(), obstacle);
                     first_error.get_or_insert(error);
                 }
             }
@@ -159,6 +221,7 @@ impl Probe {
             });
         }
         CounterSample {
+            cpus: self.slots.cpus(),
             at,
             caches: self.registry.counts(&record),
             programs,
@@ -213,6 +276,13 @@ impl Probe {
         self.lookup_usable = false;
         calibrate::write_lookup(&mut self.ebpf, 0, false)
     }
+}
+
+/// "fentry on kmem_cache_free_bulk"
+fn describe_way(way: &[Hook]) -> String {
+    let hooks: Vec<_> =
+        way.iter().map(|hook| format!("{} on {}", format!("{:?}", hook.kind).to_lowercase(), hook.function)).collect();
+    hooks.join(", ")
 }
 
 /// What the first event of a cache left behind, else what a look at it now tells.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use slabmon_common::{CACHE_NAME_BYTES, CLASS_KEY, CacheRecord, CpuRecord, Slot, program};
+use slabmon_common::{CACHE_NAME_BYTES, CLASS_KEY, CacheRecord, CpuRecord, Slot, UntracedSlot, program};
 
 use crate::model::{
     births::births,
@@ -63,6 +63,7 @@ pub struct RawCounts {
     kfrees: u64,
     cache_frees: u64,
     failures: u64,
+    untraced: UntracedSlot,
 }
 
 impl From<&Slot> for RawCounts {
@@ -74,7 +75,14 @@ impl From<&Slot> for RawCounts {
             kfrees: slot.kfrees,
             cache_frees: slot.cache_frees,
             failures: slot.failures,
+            untraced: UntracedSlot::default(),
         }
+    }
+}
+
+impl From<&UntracedSlot> for RawCounts {
+    fn from(untraced: &UntracedSlot) -> Self {
+        Self { untraced: *untraced, ..Self::default() }
     }
 }
 
@@ -87,23 +95,35 @@ impl RawCounts {
             kfrees: with(self.kfrees, other.kfrees),
             cache_frees: with(self.cache_frees, other.cache_frees),
             failures: with(self.failures, other.failures),
+            untraced: UntracedSlot {
+                allocs: with(self.untraced.allocs, other.untraced.allocs),
+                frees: with(self.untraced.frees, other.untraced.frees),
+                requested_bytes: with(self.untraced.requested_bytes, other.untraced.requested_bytes),
+                sized_allocs: with(self.untraced.sized_allocs, other.untraced.sized_allocs),
+            },
         }
     }
 
     /// Every object of a cache takes its stride, so the bytes follow from the counts.
     fn to_events(self, identity: &CacheIdentity) -> EventCounts {
-        let allocations = self.kmallocs.wrapping_add(self.cache_allocs);
-        let frees = self.kfrees.wrapping_add(self.cache_frees);
+        let untraced = self.untraced;
+        let allocations = self.kmallocs.wrapping_add(self.cache_allocs).wrapping_add(untraced.allocs);
+        let frees = self.kfrees.wrapping_add(self.cache_frees).wrapping_add(untraced.frees);
+        // Those that name no size of their own take the cache's.
+        let of_object_size = self.cache_allocs.wrapping_add(untraced.allocs).wrapping_sub(untraced.sized_allocs);
         let size_bytes = u64::from(identity.size_bytes);
         EventCounts {
             allocations,
             frees,
             requested_bytes: self
                 .kmalloc_requested_bytes
-                .wrapping_add(self.cache_allocs.wrapping_mul(u64::from(identity.object_size_bytes))),
+                .wrapping_add(untraced.requested_bytes)
+                .wrapping_add(of_object_size.wrapping_mul(u64::from(identity.object_size_bytes))),
             allocated_bytes: allocations.wrapping_mul(size_bytes),
             freed_bytes: frees.wrapping_mul(size_bytes),
             failures: self.failures,
+            untraced_allocations: untraced.allocs,
+            untraced_frees: untraced.frees,
         }
     }
 }
@@ -115,16 +135,25 @@ pub struct EventTotals {
     kfree: u64,
     cache_alloc: u64,
     cache_free: u64,
+    hooked_objects: [u64; 8],
 }
 
 impl EventTotals {
-    /// The events that a program counted; a `_node` program's are in its sister's.
+    /// The events that a program counted, objects on untraced paths; a `_node` program's are in its sister's.
     pub fn of(&self, name: &str) -> u64 {
+        let [free_bulk, alloc_bulk, free_sheaf, free_sheaf_nobarn, kmalloc_nolock, kfree_nolock, ..] =
+            self.hooked_objects;
         match name {
+            program::FREE_BULK | program::FREE_BULK_KPROBE => free_bulk,
+            program::ALLOC_BULK | program::ALLOC_BULK_RETURN => alloc_bulk,
+            program::FREE_SHEAF => free_sheaf,
+            program::FREE_SHEAF_NOBARN => free_sheaf_nobarn,
+            program::KMALLOC_NOLOCK => kmalloc_nolock,
+            program::KFREE_NOLOCK => kfree_nolock,
             program::KMALLOC => self.kmalloc,
             program::KFREE => self.kfree,
             program::KMEM_CACHE_ALLOC => self.cache_alloc,
-            program::KMEM_CACHE_FREE => self.cache_free,
+            program::KMEM_CACHE_FREE | program::CACHE_FREE_ENTRY | program::CACHE_FREE_KPROBE => self.cache_free,
             _ => 0,
         }
     }
@@ -263,6 +292,7 @@ impl Registry {
         let mut totals = EventTotals {
             kmalloc: record.large_allocs.wrapping_add(record.large_failures).wrapping_add(record.large_duplicates),
             kfree: record.large_frees,
+            hooked_objects: record.hooked_objects,
             ..EventTotals::default()
         };
         for entry in &self.entries {
@@ -308,11 +338,13 @@ impl Registry {
             object_size_bytes: None,
             counts: EventCounts {
                 allocations: record.large_allocs,
-                frees: record.large_frees,
+                frees: record.large_frees.wrapping_add(record.untraced_large_frees),
                 requested_bytes: record.large_requested_bytes,
                 allocated_bytes: record.large_allocated_bytes,
-                freed_bytes: record.large_freed_bytes,
+                freed_bytes: record.large_freed_bytes.wrapping_add(record.untraced_large_freed_bytes),
                 failures: record.large_failures,
+                untraced_allocations: 0,
+                untraced_frees: record.untraced_large_frees,
             },
         });
         counts
@@ -365,7 +397,7 @@ mod tests {
                 requested_bytes: 15 * 184 + 300,
                 allocated_bytes: 17 * 192,
                 freed_bytes: 5 * 192,
-                failures: 0,
+                ..EventCounts::default()
             }
         );
     }

@@ -30,6 +30,7 @@ fn cache(name: &str, memory_pages: u64, objects: (u64, u64), stride: u64) -> Cac
                 allocated_bytes: active_objects * 3 * stride,
                 freed_bytes: active_objects * 2 * stride,
                 failures: 0,
+                ..EventCounts::default()
             },
             rates: Some(EventRates {
                 allocations_per_second: active_objects as f64 / 64.0,
@@ -38,6 +39,7 @@ fn cache(name: &str, memory_pages: u64, objects: (u64, u64), stride: u64) -> Cac
                 allocated_bytes_per_second: (active_objects * stride) as f64 / 64.0,
                 freed_bytes_per_second: (active_objects * stride) as f64 / 128.0,
             }),
+            drift: None,
         }),
         slab: Some(SlabState {
             active_objects,
@@ -56,8 +58,7 @@ fn cache(name: &str, memory_pages: u64, objects: (u64, u64), stride: u64) -> Cac
             align_bytes: Some(8),
             order: Some(0),
             objects_per_slab: Some(4096 / stride),
-            flags: vec![],
-            aliases: vec![],
+            ..SlabAttributes::default()
         })),
     }
 }
@@ -77,7 +78,7 @@ pub fn snapshot() -> Snapshot {
             order: Some(0),
             objects_per_slab: Some(21),
             flags: vec!["reclaim_account"],
-            aliases: vec![],
+            ..SlabAttributes::default()
         }));
         view
     };
@@ -94,7 +95,11 @@ pub fn snapshot() -> Snapshot {
     let newborn = CacheView {
         slab: None,
         attributes: None,
-        traced: Some(Traced { counts: EventCounts { allocations: 1, ..EventCounts::default() }, rates: None }),
+        traced: Some(Traced {
+            counts: EventCounts { allocations: 1, ..EventCounts::default() },
+            rates: None,
+            drift: None,
+        }),
         ..cache("newborn", 1, (1, 1), 64)
     };
     let large = CacheView { pseudo: true, slab: None, attributes: None, ..cache("kmalloc-large", 0, (12, 0), 16_384) };

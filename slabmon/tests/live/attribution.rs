@@ -49,5 +49,5 @@ fn every_kmalloc_cache_hands_out_objects_of_its_own_stride() {
             compared += 1;
         }
     }
-    assert!(compared > 20, "{compared} caches had events");
+    assert!(compared > 10, "{compared} caches had events");
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod attribution;
+mod balance;
 mod daemon;
 mod objects;
 mod perf;

@@ -20,12 +20,18 @@ use slabmon::{
 
 /// A probe on everything, with the page lookup proved.
 pub fn start_probe() -> Probe {
+    start_probe_with(|_| {}).0
+}
+
+/// A probe on all that `change` leaves of the plan, with the page lookup proved; and what came of the plan.
+pub fn start_probe_with(change: impl FnOnce(&mut ProbePlan)) -> (Probe, ProbePlan) {
     let facts = HostFacts::read(Path::new("/"));
     let mut plan = ProbePlan::new(&facts, &PlanOptions::default());
     assert!(!plan.programs.is_empty(), "this ring needs root and a kernel with BPF and BTF: {:#?}", plan.features);
+    change(&mut plan);
     let probe = Probe::start(&mut plan, facts.possible_cpus).expect("the programs load and attach here");
     assert!(probe.lookup_usable(), "the page lookup is proved here: {:#?}", plan.features);
-    probe
+    (probe, plan)
 }
 
 /// Reads all counters now.
@@ -38,12 +44,7 @@ pub fn by_name(sample: &CounterSample) -> BTreeMap<String, EventCounts> {
     let mut counts = BTreeMap::<String, EventCounts>::new();
     for cache in sample.caches.iter().filter(|cache| cache.kind != CounterKind::SizeClass) {
         let sum = counts.entry(cache.name.to_string()).or_default();
-        sum.allocations += cache.counts.allocations;
-        sum.frees += cache.counts.frees;
-        sum.requested_bytes += cache.counts.requested_bytes;
-        sum.allocated_bytes += cache.counts.allocated_bytes;
-        sum.freed_bytes += cache.counts.freed_bytes;
-        sum.failures += cache.counts.failures;
+        *sum = sum.plus(&cache.counts);
     }
     counts
 }
@@ -52,14 +53,7 @@ pub fn by_name(sample: &CounterSample) -> BTreeMap<String, EventCounts> {
 pub fn counted(before: &CounterSample, after: &CounterSample, name: &str) -> EventCounts {
     let old = by_name(before).get(name).copied().unwrap_or_default();
     let new = by_name(after).get(name).copied().unwrap_or_default();
-    EventCounts {
-        allocations: new.allocations - old.allocations,
-        frees: new.frees - old.frees,
-        requested_bytes: new.requested_bytes - old.requested_bytes,
-        allocated_bytes: new.allocated_bytes - old.allocated_bytes,
-        freed_bytes: new.freed_bytes - old.freed_bytes,
-        failures: new.failures - old.failures,
-    }
+    new.since(&old)
 }
 
 /// The cache that `name` is, or was merged into: its name in `/proc/slabinfo`, found through `/sys/kernel/slab`'s links.

@@ -70,7 +70,7 @@ impl KernelTypes {
                 ("kmem_cache_alloc_node", alloc_node),
                 ("kmem_cache_free", vec![SITE, OBJECT]),
             ],
-            functions: vec![],
+            functions: vec!["kmem_cache_free", "kmem_cache_free_bulk", "kmem_cache_alloc_bulk"],
         }
     }
 
@@ -83,7 +83,7 @@ impl KernelTypes {
         types.set_struct("slab", 64, slab);
         types.set_struct("folio", 128, vec![("flags", 0), ("_flags_1", 64)]);
         types.events = four_events();
-        types.functions = vec!["bpf_prog_inc_misses_counter"];
+        types.functions.push("bpf_prog_inc_misses_counter");
         types
     }
 
@@ -96,7 +96,8 @@ impl KernelTypes {
             ("pageflags", vec![("PG_locked", 0), ("PG_head", 6)]),
             ("pagetype", vec![("PGTY_buddy", 0xf0), ("PGTY_slab", 0xf5)]),
         ];
-        types.functions.push("__kmalloc_large_node_noprof");
+        types.functions.retain(|function| *function != "kmem_cache_alloc_bulk");
+        types.functions.extend(["__kmalloc_large_node_noprof", "kmem_cache_alloc_bulk_noprof"]);
         types
     }
 
@@ -109,7 +110,15 @@ impl KernelTypes {
         if let Some((_, values)) = types.enums.iter_mut().find(|(name, _)| *name == "pagetype") {
             values.push(("PGTY_large_kmalloc", 0xf8));
         }
-        types.functions.push("bpf_iter_kmem_cache");
+        let sheaf = vec![("callback_head", 0), ("cache", 16), ("size", 24)];
+        types.set_struct("slab_sheaf", 32, sheaf);
+        types.functions.extend([
+            "bpf_iter_kmem_cache",
+            "rcu_free_sheaf",
+            "rcu_free_sheaf_nobarn",
+            "kmalloc_nolock_noprof",
+            "kfree_nolock",
+        ]);
         types
     }
 
@@ -135,7 +144,7 @@ impl KernelTypes {
 
 /// Members of `struct kmem_cache`. Where `node` lies depends on the kernel's configuration; this is one of them.
 fn cache(of_cpus: &'static str, size: u32, name: u32, node: Option<u32>) -> Numbers {
-    let mut members = vec![(of_cpus, 0), ("size", size), ("object_size", size + 4), ("name", name)];
+    let mut members = vec![(of_cpus, 0), ("size", size), ("object_size", size + 4), ("name", name), ("list", name + 8)];
     members.extend(node.map(|node| ("node", node)));
     members
 }

@@ -19,6 +19,8 @@ fn counts(allocations: u64, frees: u64) -> EventCounts {
         allocated_bytes: allocations * 64,
         freed_bytes: frees * 64,
         failures: 0,
+        untraced_allocations: 0,
+        untraced_frees: 0,
     }
 }
 
@@ -36,6 +38,7 @@ fn class_failures(id: u32, name: &str, failures: u64) -> CacheCounts {
 
 fn drain(at_seconds: u64, caches: Vec<CacheCounts>) -> CounterSample {
     CounterSample {
+        cpus: 2,
         at: seconds(at_seconds),
         caches,
         programs: vec![ProgramCounts { program: "kfree", counted: 40, missed: Some(3), losses: LossCounts::default() }],
@@ -104,7 +107,8 @@ fn find<'a>(snapshot: &'a Snapshot, name: &str) -> &'a CacheView {
 }
 
 fn traced(snapshot: &Snapshot, name: &str) -> Traced {
-    find(snapshot, name).traced.expect(name)
+    // The drift has its own tests.
+    Traced { drift: None, ..find(snapshot, name).traced.expect(name) }
 }
 
 fn slab(snapshot: &Snapshot, name: &str) -> SlabState {
@@ -269,7 +273,7 @@ fn a_counter_that_was_reset_has_no_rates_once() {
     let mut deriver = Deriver::new();
     deriver.derive(input(Some(drain(1, vec![cache(1, "dentry", 100, 0)])), None));
     let reset = deriver.derive(input(Some(drain(2, vec![cache(1, "dentry", 10, 0)])), None));
-    assert_eq!(traced(&reset, "dentry"), Traced { counts: counts(10, 0), rates: None });
+    assert_eq!(traced(&reset, "dentry"), Traced { counts: counts(10, 0), rates: None, drift: None });
     let after = deriver.derive(input(Some(drain(3, vec![cache(1, "dentry", 15, 0)])), None));
     assert_eq!(traced(&after, "dentry").rates.unwrap().allocations_per_second, 5.0);
 }
@@ -388,7 +392,7 @@ fn a_reborn_cache_starts_anew_and_is_not_added_to_its_past_life() {
         Some(drain(2, vec![cache(1, "reborn", 1000, 1000), cache(2, "reborn", 3, 0)])),
         Some(rows.clone()),
     ));
-    assert_eq!(traced(&born, "reborn"), Traced { counts: counts(3, 0), rates: None });
+    assert_eq!(traced(&born, "reborn"), Traced { counts: counts(3, 0), rates: None, drift: None });
     let later = deriver
         .derive(input(Some(drain(3, vec![cache(2, "reborn", 8, 0), cache(1, "reborn", 1000, 1000)])), Some(rows)));
     assert_eq!(traced(&later, "reborn").counts, counts(8, 0));
@@ -422,7 +426,7 @@ fn a_cache_in_slabinfo_without_events_is_traced_with_zeros() {
     let mut deriver = Deriver::new();
     let rows = listing(1, vec![full_row("idle", 1)]);
     let first = deriver.derive(input(Some(drain(1, vec![])), Some(rows.clone())));
-    assert_eq!(find(&first, "idle").traced, Some(Traced::default()));
+    assert_eq!(traced(&first, "idle"), Traced::default());
     let second = deriver.derive(input(Some(drain(2, vec![])), Some(rows)));
     assert_eq!(traced(&second, "idle").rates, Some(EventRates::default()));
 }
@@ -618,4 +622,15 @@ proptest! {
             prop_assert_eq!(snapshot.memory.caches_bytes, rows.as_ref().map(|_| held));
         }
     }
+}
+
+#[test]
+fn frees_that_nobody_saw_are_a_drift_of_the_cache() {
+    let mut deriver = Deriver::new();
+    let counted = |allocations| counted(1, CounterKind::Cache, "maple_node", counts(allocations, 0));
+    let first = drain(1, vec![counted(100)]);
+    deriver.derive(input(Some(first), Some(listing(1, vec![full_row("maple_node", 1)]))));
+    let second = drain(2, vec![counted(400)]);
+    let snapshot = deriver.derive(input(Some(second), Some(listing(2, vec![full_row("maple_node", 1)]))));
+    assert_eq!(find(&snapshot, "maple_node").traced.unwrap().drift.unwrap().objects, 300);
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::snapshot::{MemoryTotals, SlabAttributes};
+use crate::model::{
+    sample::EventCounts,
+    snapshot::{EventRates, MemoryTotals, SlabAttributes, Traced},
+};
 
 fn cache(name: &str, class: Option<(u64, ClassKind)>) -> CacheView {
     CacheView {
@@ -34,6 +37,7 @@ fn traced(allocations: u64, rate: Option<f64>) -> Traced {
     Traced {
         counts: EventCounts { allocations, ..EventCounts::default() },
         rates: rate.map(|rate| EventRates { allocations_per_second: rate, ..EventRates::default() }),
+        drift: None,
     }
 }
 
