@@ -116,7 +116,9 @@ impl Daemon {
         let dir =
             tempfile::Builder::new().prefix("slabmon").permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let copy = dir.path().join("slabmon");
-        std::fs::copy(env!("CARGO_BIN_EXE_slabmon"), &copy).unwrap();
+        // By another process: a child that is forked here meanwhile would keep the file open for writing, hence busy.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_slabmon")).arg(&copy).status().expect("cp runs");
+        assert!(copied.success(), "{copied}");
         let copy = copy.to_str().unwrap().to_owned();
         Self::start_binary(wrapper, &copy, arguments, Some(dir))
     }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Their names.
-const NAMES: [&str; 5] = ["setpriv", "mkfifo", "true", "bpftool", "perf"];
+const NAMES: [&str; 6] = ["setpriv", "mkfifo", "true", "cp", "bpftool", "perf"];
 
 /// The packages that hold them.
 const PACKAGES: [&str; 4] = ["util-linux", "coreutils", "bpftool", "linux-perf"];
