@@ -109,5 +109,6 @@ fn busy_host(caches: u32) -> SnapshotInput {
         features: Arc::default(),
         collectors: Vec::new(),
         host: Arc::default(),
+        machine: Default::default(),
     }
 }

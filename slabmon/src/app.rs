@@ -1,5 +1,7 @@
 //! The daemon and the other commands, step by step; reads like a table of contents.
 
+mod account;
+
 use std::{
     io::Write,
     sync::{Arc, mpsc},
@@ -25,14 +27,15 @@ use crate::{
     probe::Probe,
     readers::Readers,
     report::{self, BUILD, Context, client::ClientError},
+    saved::SavedError,
     service::{self, Watchdog},
     shutdown,
 };
 
 /// How long `slabmon top --once` counts before it prints, when it has to trace by itself.
 const TOP_FIRST_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a running daemon may take to answer `slabmon top`.
-const TOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a running daemon may take to answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,8 @@ enum AppError {
     PollThread,
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     #[error("{what}: {error}")]
     Io { what: &'static str, error: std::io::Error },
 }
@@ -63,7 +68,9 @@ impl AppError {
             Self::NothingToServe { obstacle: Obstacle::Permission, .. } => cli::EXIT_NO_PERMISSION,
             Self::NothingToServe { .. } => cli::EXIT_UNAVAILABLE,
             Self::PollThread => cli::EXIT_SOFTWARE,
-            Self::Privileges(_) | Self::Bind { .. } | Self::Client(_) | Self::Io { .. } => cli::EXIT_FAILURE,
+            Self::Privileges(_) | Self::Bind { .. } | Self::Client(_) | Self::Saved(_) | Self::Io { .. } => {
+                cli::EXIT_FAILURE
+            }
         }
     }
 }
@@ -94,6 +101,8 @@ fn dispatch(cli: &Cli) -> Result<u8, AppError> {
         None => serve(&config),
         Some(Command::Check) => check(&config),
         Some(Command::Top(arguments)) => top(&config, arguments),
+        Some(Command::Report(arguments)) => account::report(&config, arguments),
+        Some(Command::Diff(arguments)) => account::diff(arguments),
     }
 }
 
@@ -111,7 +120,7 @@ impl Sources {
         let facts = HostFacts::read(config.root());
         let options = PlanOptions { trace: config.trace_enabled(), slots_per_cpu: config.slots_per_cpu() };
         let mut plan = ProbePlan::new(&facts, &options);
-        let readers = Readers::open(config.root(), &mut plan);
+        let readers = Readers::open(config.root(), &facts, &mut plan);
         let probe = start_probe(&mut plan, &facts);
         if probe.is_none() && !readers.has_slabinfo() {
             return Err(nothing_to_serve(&plan));
@@ -271,7 +280,7 @@ fn check(config: &Config) -> Result<u8, AppError> {
     let facts = HostFacts::read(config.root());
     let options = PlanOptions { trace: config.trace_enabled(), slots_per_cpu: config.slots_per_cpu() };
     let mut plan = ProbePlan::new(&facts, &options);
-    Readers::open(config.root(), &mut plan);
+    Readers::open(config.root(), &facts, &mut plan);
     drop(start_probe(&mut plan, &facts));
     let (text, verdict) = report::check::check(&plan.findings());
     print(&text)?;
@@ -285,7 +294,7 @@ fn top(config: &Config, arguments: &TopArgs) -> Result<u8, AppError> {
     loop {
         let text = match &mut local {
             Some((poller, _)) => render_top(&poller.poll(), arguments)?,
-            None => match report::client::fetch_top(&arguments.url, &query, arguments.format, TOP_TIMEOUT) {
+            None => match report::client::fetch_top(&arguments.url, &query, arguments.format, CLIENT_TIMEOUT) {
                 Ok(text) => text,
                 Err(error) if error.is_refused() => {
                     let started = Instant::now();

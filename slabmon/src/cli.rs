@@ -3,14 +3,22 @@
 //! Options of the daemon are kept as text here; [`crate::config`] reads them together with the file and the
 //! environment, so that a wrong value is told in the same words wherever it comes from.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
 use regex::Regex;
 
 use crate::{
-    model::query::{DEFAULT_LIMIT, Grouping, MAX_LIMIT, SortBy, TopQuery, compile_pattern},
-    report::{BUILD, Format, check::Verdict},
+    model::{
+        query::{DEFAULT_LIMIT, Grouping, MAX_LIMIT, SortBy, TopQuery, compile_pattern},
+        what_if::Wish,
+    },
+    report::{
+        BUILD, Format,
+        check::Verdict,
+        sections::{MAX_OBJECT_BYTES, MAX_ORDER, ReportOptions, Section, parse_price},
+    },
+    saved::SavedFiles,
 };
 
 /// All went well.
@@ -57,6 +65,11 @@ pub enum Command {
     Check,
     /// Show the caches: from the running daemon, or traced here if none runs.
     Top(TopArgs),
+    /// Account for every byte of slab memory, and say what to do about it: of saved files, of the running daemon, or of
+    /// this machine's files if none runs.
+    Report(ReportArgs),
+    /// Compare two saved slabinfo files or two answers of `/caches?format=json`.
+    Diff(DiffArgs),
 }
 
 /// Options of the daemon, as written.
@@ -93,7 +106,7 @@ pub struct DaemonArgs {
     /// Caches that each CPU can count, a power of two, 64 to 65536 [env: SLABMON_TRACE_SLOTS_PER_CPU] [default: 1024]
     #[arg(global = true, long = "trace.slots-per-cpu", value_name = "N")]
     pub slots_per_cpu: Option<String>,
-    /// Most series that one exposition has, 100 to 1000000 [env: SLABMON_METRICS_MAX_SERIES] [default: 5000]
+    /// Most series that one exposition has, 100 to 1000000 [env: SLABMON_METRICS_MAX_SERIES] [default: 2750]
     #[arg(global = true, long = "metrics.max-series", value_name = "N")]
     pub max_series: Option<String>,
     /// Only caches whose name matches are in the metrics; may be repeated, one pattern in the environment
@@ -159,6 +172,102 @@ impl TopArgs {
     }
 }
 
+/// Options of `slabmon report`.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    /// A saved /proc/slabinfo; with saved files nothing of this machine is read, and no root is needed
+    #[arg(long, value_name = "FILE")]
+    pub slabinfo: Option<PathBuf>,
+    /// A saved /proc/meminfo
+    #[arg(long, value_name = "FILE")]
+    pub meminfo: Option<PathBuf>,
+    /// A copy of the directory /sys/kernel/slab
+    #[arg(long, value_name = "DIR", requires = "slabinfo")]
+    pub sysfs: Option<PathBuf>,
+    /// A saved /proc/sys/fs/dentry-state
+    #[arg(long, value_name = "FILE")]
+    pub dentry_state: Option<PathBuf>,
+    /// A saved series of meminfo, for the verdict on growth: lines of minutes, Slab, SReclaimable and SUnreclaim in kB
+    #[arg(long, value_name = "FILE")]
+    pub totals: Option<PathBuf>,
+    /// Bytes of a page of the machine that the files are from; else as on this one
+    #[arg(long, value_name = "BYTES", value_parser = parse_page_size, requires = "slabinfo")]
+    pub page_size: Option<u64>,
+    /// Sections in full, rather than the overview; may be repeated
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Section::NAMES).try_map(|word| word.parse::<Section>()))]
+    pub section: Vec<Section>,
+    /// Rows of a table at most
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub limit: Option<usize>,
+    /// What to print
+    #[arg(long, default_value = "text", value_parser = PossibleValuesParser::new(Format::REPORT_NAMES).try_map(|word| word.parse::<Format>()))]
+    pub format: Format,
+    /// What debugging adds to an object, for files without sysfs: 24 on 64-bit, 12 on 32-bit in the estimate of 2007
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_OBJECT_BYTES))]
+    pub debug_bytes_per_object: Option<u64>,
+    /// Price of a GiB of memory, for the cost of struct page
+    #[arg(long, value_name = "X", value_parser = parse_price)]
+    pub price_per_gib: Option<f64>,
+    /// The cache that --size and --order are about
+    #[arg(long, value_name = "NAME")]
+    pub cache: Option<String>,
+    /// What if its objects had so many bytes
+    #[arg(long, value_name = "N", requires = "cache", value_parser = clap::value_parser!(u64).range(1..=MAX_OBJECT_BYTES))]
+    pub size: Option<u64>,
+    /// What if its slabs were of this order
+    #[arg(long, value_name = "N", requires = "cache", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_ORDER)))]
+    pub order: Option<u32>,
+    /// The daemon to ask
+    #[arg(long, default_value = DEFAULT_URL)]
+    pub url: String,
+}
+
+impl ReportArgs {
+    /// What is wanted of the report.
+    pub fn options(&self) -> ReportOptions {
+        ReportOptions {
+            sections: self.section.clone(),
+            limit: self.limit,
+            debug_bytes_per_object: self.debug_bytes_per_object,
+            price_per_gib: self.price_per_gib,
+            cache: self.cache.clone(),
+            wish: Wish { size_bytes: self.size, order: self.order },
+        }
+    }
+
+    /// The saved files that are named.
+    pub fn saved_files(&self) -> SavedFiles {
+        SavedFiles {
+            slabinfo: self.slabinfo.clone(),
+            meminfo: self.meminfo.clone(),
+            sysfs: self.sysfs.clone(),
+            dentry_state: self.dentry_state.clone(),
+            totals: self.totals.clone(),
+            page_size_bytes: self.page_size,
+        }
+    }
+}
+
+/// Options of `slabmon diff`.
+#[derive(Args, Clone, Debug)]
+pub struct DiffArgs {
+    /// The earlier one: a saved slabinfo, or an answer of /caches?format=json
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The later one
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// Bytes of a page of the machine that slabinfo files are from; else as on this one
+    #[arg(long, value_name = "BYTES", value_parser = parse_page_size)]
+    pub page_size: Option<u64>,
+    /// Rows at most
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, value_parser = parse_limit)]
+    pub limit: usize,
+    /// What to print
+    #[arg(long, default_value = "text", value_parser = PossibleValuesParser::new(Format::REPORT_NAMES).try_map(|word| word.parse::<Format>()))]
+    pub format: Format,
+}
+
 fn version() -> String {
     match BUILD.revision {
         Some(revision) => format!("{} (revision {revision})", BUILD.version),
@@ -171,6 +280,13 @@ fn parse_limit(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|limit| (1..=MAX_LIMIT).contains(limit))
         .ok_or_else(|| format!("give a whole number from 1 to {MAX_LIMIT}"))
+}
+
+fn parse_page_size(text: &str) -> Result<u64, String> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 20).contains(bytes))
+        .ok_or_else(|| "give a power of two from 4096 to 1048576".to_owned())
 }
 
 fn parse_pattern(text: &str) -> Result<Regex, String> {

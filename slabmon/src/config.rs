@@ -332,7 +332,7 @@ impl Config {
             slabinfo_interval: Duration::from_secs(10),
             trace_enabled: true,
             slots_per_cpu: 1024,
-            max_series: 5000,
+            max_series: 2750,
             cache_include: vec![],
             cache_exclude: vec![],
             root: PathBuf::from("/"),

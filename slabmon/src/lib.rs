@@ -18,5 +18,6 @@ mod privileges;
 pub mod probe;
 pub mod readers;
 pub mod report;
+pub mod saved;
 mod service;
 mod shutdown;

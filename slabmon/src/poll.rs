@@ -130,6 +130,7 @@ impl Poller {
             features: Arc::clone(&self.features),
             collectors,
             host: Arc::clone(&self.host),
+            machine: self.readers.machine(),
         })
     }
 

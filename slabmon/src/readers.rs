@@ -9,14 +9,18 @@ use std::{
 
 use crate::{
     host::{
+        dentry_state::{DentryState, DentryStateReader},
+        facts::HostFacts,
         machine,
-        meminfo::MeminfoReader,
+        meminfo::{Meminfo, MeminfoReader},
         slab_sysfs::{SlabIndex, SlabSysfs},
         slabinfo::{Slabinfo, SlabinfoError, SlabinfoReader},
+        vmstat::VmstatReader,
+        zoneinfo::ZoneinfoReader,
     },
     model::{
         derive::AttributesByName,
-        sample::{MeminfoSample, SlabRow, SlabinfoSample},
+        sample::{DentryCounts, MachineSample, MeminfoSample, SlabRow, SlabinfoSample},
         snapshot::CollectorState,
     },
     plan::{Obstacle, ProbePlan},
@@ -31,8 +35,10 @@ pub struct Readers {
     slabinfo_reader: Option<SlabinfoReader>,
     sysfs_index: Option<SlabIndex>,
     meminfo_reader: Option<MeminfoReader>,
+    machine_readers: MachineReaders,
     slabinfo: Option<Arc<SlabinfoSample>>,
     meminfo: Option<MeminfoSample>,
+    machine: MachineSample,
     attributes: Arc<AttributesByName>,
     states: Vec<CollectorState>,
 }
@@ -40,13 +46,15 @@ pub struct Readers {
 impl Readers {
     /// Opens all files below `root` while the permissions are there, and reads sysfs; what is not to be had is a feature
     /// that is off.
-    pub fn open(root: &Path, plan: &mut ProbePlan) -> Self {
+    pub fn open(root: &Path, facts: &HostFacts, plan: &mut ProbePlan) -> Self {
         let mut readers = Self {
             slabinfo_reader: None,
             sysfs_index: None,
             meminfo_reader: None,
+            machine_readers: MachineReaders::open(root),
             slabinfo: None,
             meminfo: None,
+            machine: MachineSample { pages: facts.pages(), ..MachineSample::default() },
             attributes: Arc::new(AttributesByName::new()),
             states: Vec::new(),
         };
@@ -110,6 +118,7 @@ impl Readers {
     pub fn read(&mut self, at: Duration, at_unix_seconds: f64) {
         self.read_slabinfo(at, at_unix_seconds);
         self.read_meminfo();
+        self.machine_readers.read(&mut self.machine);
     }
 
     fn read_slabinfo(&mut self, at: Duration, at_unix_seconds: f64) {
@@ -161,13 +170,7 @@ impl Readers {
         let duration = began.elapsed();
         match read {
             Ok(read) => {
-                self.meminfo = Some(MeminfoSample {
-                    total_bytes: Some(read.total_bytes),
-                    available_bytes: read.available_bytes,
-                    slab_bytes: read.slab_bytes,
-                    reclaimable_bytes: read.reclaimable_bytes,
-                    unreclaimable_bytes: read.unreclaimable_bytes,
-                });
+                self.meminfo = Some(MeminfoSample::from(&read));
                 self.note(MEMINFO, duration, Ok(()));
             }
             Err(error) => self.note(MEMINFO, duration, Err(error.to_string())),
@@ -206,6 +209,11 @@ impl Readers {
         self.meminfo
     }
 
+    /// The machine beside its slabs.
+    pub fn machine(&self) -> MachineSample {
+        self.machine
+    }
+
     /// Attributes of the caches in slabinfo; the same `Arc` until something changes.
     pub fn attributes(&self) -> Arc<AttributesByName> {
         Arc::clone(&self.attributes)
@@ -217,7 +225,57 @@ impl Readers {
     }
 }
 
-fn rows_of(slabinfo: &Slabinfo) -> Vec<SlabRow> {
+impl From<&Meminfo> for MeminfoSample {
+    fn from(read: &Meminfo) -> Self {
+        Self {
+            total_bytes: Some(read.total_bytes),
+            available_bytes: read.available_bytes,
+            slab_bytes: read.slab_bytes,
+            reclaimable_bytes: read.reclaimable_bytes,
+            unreclaimable_bytes: read.unreclaimable_bytes,
+        }
+    }
+}
+
+impl From<&DentryState> for DentryCounts {
+    fn from(read: &DentryState) -> Self {
+        Self { dentries: read.dentries, unused: read.unused, negative: read.negative }
+    }
+}
+
+/// The small files that only the reports need; what cannot be had is unknown there.
+struct MachineReaders {
+    vmstat: Option<VmstatReader>,
+    zoneinfo: Option<ZoneinfoReader>,
+    dentry_state: Option<DentryStateReader>,
+}
+
+impl MachineReaders {
+    fn open(root: &Path) -> Self {
+        Self {
+            vmstat: VmstatReader::open(root).ok(),
+            zoneinfo: ZoneinfoReader::open(root).ok(),
+            dentry_state: DentryStateReader::open(root).ok(),
+        }
+    }
+
+    /// Reads what changes; the facts from BTF stay.
+    fn read(&mut self, machine: &mut MachineSample) {
+        let vmstat = self.vmstat.as_mut().and_then(|reader| reader.read().ok());
+        machine.pages.memmap_pages = vmstat.and_then(|vmstat| {
+            let boot = vmstat.memmap_boot_pages()?;
+            Some(boot.saturating_add(vmstat.memmap_pages().unwrap_or(0)))
+        });
+        let zoneinfo = self.zoneinfo.as_mut().and_then(|reader| reader.read().ok());
+        machine.pages.present_pages = zoneinfo.map(|zones| zones.present_pages);
+        let dentries = self.dentry_state.as_mut().and_then(|reader| reader.read().ok());
+        machine.dentries = dentries.as_ref().map(DentryCounts::from);
+        machine.uptime = machine::uptime();
+    }
+}
+
+/// The rows of a reading, as the model takes them.
+pub fn rows_of(slabinfo: &Slabinfo) -> Vec<SlabRow> {
     slabinfo
         .rows
         .iter()

@@ -133,6 +133,57 @@ async fn answers_are_as_the_golden_files_say() {
 }
 
 #[tokio::test]
+async fn the_report_is_as_the_golden_files_say() {
+    for (query, name) in [
+        ("", "report"),
+        ("section=waterfall,debug,waste,verdict", "report-sections"),
+        ("cache=dentry&size=184&order=1", "report-wish"),
+    ] {
+        for (format, extension) in [("text", "txt"), ("json", "json"), ("csv", "csv"), ("markdown", "md")] {
+            let answer = get(&format!("/report?{query}&format={format}")).await;
+            assert_eq!(answer.status, StatusCode::OK, "{query}: {}", answer.body);
+            golden(&format!("{name}.{extension}"), &answer.body);
+        }
+    }
+    let markdown = get("/report?format=markdown").await;
+    assert_eq!(markdown.content_type(), "text/markdown; charset=utf-8");
+}
+
+#[tokio::test]
+async fn a_wrong_parameter_of_the_report_is_named() {
+    let sections = "whole, waterfall, rank, waste, debug, what_if, struct_page, verdict";
+    for (query, text) in [
+        ("section=all", format!("`section`: unknown value `all`\nallowed: {sections}\n")),
+        ("size=8", "`cache`: `size` and `order` are of a cache: name it\n".into()),
+        ("cache=dentry&size=0", "`size`: `0` is no whole number in range\nallowed: 1..=1073741824\n".into()),
+        ("cache=dentry&order=11", "`order`: `11` is no whole number in range\nallowed: 0..=10\n".into()),
+        ("price_per_gib=-1", "`price_per_gib`: give a number of your currency for a GiB, such as 3.50\n".into()),
+        ("format=xml", "`format`: unknown value `xml`\nallowed: text, json, csv, markdown\n".into()),
+    ] {
+        let answer = get(&format!("/report?{query}")).await;
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::BAD_REQUEST, text.as_str()), "{query}");
+    }
+    assert!(get("/report?cache=nothing").await.body.contains("there is no such cache"));
+    let cut = get("/report?section=rank&limit=1&format=json").await.json();
+    assert_eq!(cut["caches"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cache_carries_its_waterfall_what_if_and_verdict() {
+    let account = get("/caches/kmalloc-64?format=json").await.json()["account"].take();
+    let waterfall = account["waterfall"].as_object().unwrap();
+    let parts = waterfall.iter().filter(|(part, _)| *part != "held_bytes");
+    assert_eq!(waterfall["held_bytes"], parts.filter_map(|(_, bytes)| bytes.as_u64()).sum::<u64>());
+    assert_eq!(account["what_if"]["one_more"]["shave_bytes"], 8);
+    assert_eq!(account["verdicts"][0]["verdict"], "too_little_data");
+    let text = get("/caches/kmalloc-64").await.body;
+    for title in ["WHERE ITS BYTES GO", "WHAT IF", "VERDICT"] {
+        assert!(text.contains(title), "{title}");
+    }
+    assert_eq!(get("/caches/192?group=class&format=json").await.json()["account"], Value::Null);
+}
+
+#[tokio::test]
 async fn what_is_not_known_is_never_shown_as_zero() {
     let router = router(state_of(Some(canned::unknown_snapshot())));
     for (uri, name) in [
@@ -141,6 +192,8 @@ async fn what_is_not_known_is_never_shown_as_zero() {
         ("/caches/top?limit=2&format=csv", "unknown-top.csv"),
         ("/caches/dentry?format=text", "unknown-one.txt"),
         ("/status?format=text", "unknown-status.txt"),
+        ("/report?format=text", "unknown-report.txt"),
+        ("/report?format=json", "unknown-report.json"),
     ] {
         golden(name, &send(router.clone(), "GET", uri, None).await.body);
     }
@@ -285,7 +338,9 @@ async fn an_unknown_path_is_404_and_another_method_405() {
         assert_eq!(get(path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
     assert_eq!(get("/nothing?format=json").await.json()["error"]["status"], 404);
-    for path in ["/", "/metrics", "/caches", "/caches/top", "/caches/dentry", "/status", "/healthz", "/readyz"] {
+    for path in
+        ["/", "/metrics", "/caches", "/caches/top", "/caches/dentry", "/report", "/status", "/healthz", "/readyz"]
+    {
         for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"] {
             let answer = send(canned_router(), method, path, None).await;
             assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");

@@ -19,12 +19,12 @@ use slabmon::{
     },
     model::{
         derive::{Deriver, SnapshotInput},
-        limits::{CachePatterns, SeriesBudget, SeriesChoice, series_of},
+        limits::{CachePatterns, SeriesBudget, SeriesChoice, series_of, waste_series_of},
         sample::{
-            CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, LookupProof, LossCounts, MeminfoSample,
-            ProgramCounts, SlabRow, SlabinfoSample, TableUse,
+            CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, LookupProof, LossCounts, MachineSample,
+            MeminfoSample, PageFacts, ProgramCounts, SlabRow, SlabinfoSample, TableUse,
         },
-        snapshot::{CollectorState, Feature, HostFact, Snapshot},
+        snapshot::{CacheView, CollectorState, Feature, HostFact, SlabAttributes, Snapshot},
     },
 };
 
@@ -142,10 +142,11 @@ fn canned_input() -> SnapshotInput {
             reclaimable_bytes: Some(1_200_000),
             unreclaimable_bytes: Some(800_000),
         }),
-        attributes: Arc::default(),
+        attributes: Arc::new([("dentry".into(), Arc::new(dentry_attributes()))].into()),
         features: features(),
         collectors: vec![collector("slabinfo", true), collector("meminfo", true), collector("sysfs", false)],
         host: Arc::new([HostFact { name: "page_size_bytes", value: "4096".to_owned() }]),
+        machine: MachineSample { pages: page_facts(), ..MachineSample::default() },
     }
 }
 
@@ -158,11 +159,27 @@ fn blind_snapshot() -> Arc<Snapshot> {
     Arc::new(Deriver::new().derive(SnapshotInput {
         counters: None,
         slabinfo: None,
+        machine: MachineSample::default(),
         meminfo: None,
         features: Arc::default(),
         collectors: Vec::new(),
         ..canned_input()
     }))
+}
+
+fn dentry_attributes() -> SlabAttributes {
+    SlabAttributes { object_size_bytes: Some(192), slab_size_bytes: Some(192), ..SlabAttributes::default() }
+}
+
+/// 8.5 GiB of RAM, half a GiB of it reserved at boot; 64 bytes of `struct page` for each page.
+fn page_facts() -> PageFacts {
+    PageFacts {
+        page_struct_bytes: Some(64),
+        page_struct_padding_bytes: Some(0),
+        track_struct_bytes: None,
+        present_pages: Some(17 << 17),
+        memmap_pages: Some(17 << 11),
+    }
 }
 
 fn context(series: SeriesChoice) -> MetricsContext {
@@ -353,7 +370,8 @@ fn a_cache_has_as_many_series_as_the_budget_takes_it_for() {
     let snapshot = canned_snapshot();
     let exposition = encode_text(&snapshot, &context_of_all(&snapshot)).unwrap();
     let series = samples(&exposition).filter(|(series, _)| series.contains("{cache=\"")).count();
-    assert_eq!(series, snapshot.caches.iter().map(series_of).sum::<usize>());
+    let taken_for = |cache| series_of(cache) + waste_series_of(cache);
+    assert_eq!(series, snapshot.caches.iter().map(taken_for).sum::<usize>());
     assert_eq!(series, SeriesChoice::all(&snapshot.caches).kept_series);
 }
 
@@ -361,8 +379,9 @@ fn a_cache_has_as_many_series_as_the_budget_takes_it_for() {
 fn what_the_budget_and_the_patterns_left_out_is_counted_and_not_shown() {
     let snapshot = canned_snapshot();
     let patterns = CachePatterns::new::<&str>(&[], &["^ipc"]).unwrap();
-    let choice = SeriesBudget::new(patterns, 40).choose(&snapshot.caches);
-    let all: usize = snapshot.caches.iter().map(series_of).sum();
+    let choice = SeriesBudget::new(patterns.clone(), 40).choose(&snapshot.caches);
+    let of_waste = |cache: &CacheView| if patterns.admit(&cache.name) { waste_series_of(cache) } else { 0 };
+    let all: usize = snapshot.caches.iter().map(|cache| series_of(cache) + of_waste(cache)).sum();
     let exposition = encode_text(&snapshot, &context(choice.clone())).unwrap();
     let shown = samples(&exposition).filter(|(series, _)| series.contains("{cache=\"")).count();
     assert!(shown <= 40 && shown == choice.kept_series);

@@ -43,7 +43,7 @@ fn without_file_variables_and_options_the_defaults_hold() {
          slots_per_cpu = 1024 # default\n\
          \n\
          [metrics]\n\
-         max_series = 5000 # default\n\
+         max_series = 2750 # default\n\
          cache_include = [] # default\n\
          cache_exclude = [] # default\n\
          \n\

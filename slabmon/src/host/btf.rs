@@ -11,6 +11,8 @@ pub const VMLINUX: &str = "sys/kernel/btf/vmlinux";
 
 /// Levels of anonymous members or type modifiers that are followed; the kernel has fewer than ten.
 const MAX_DEPTH: u32 = 16;
+/// A struct whose padding is asked for is no larger, bits.
+const MAX_PADDED_BITS: u32 = 1 << 16;
 
 /// Longest BTF that is read; the largest known kernel's is a tenth of it.
 const MAX_BYTES: u64 = 256 << 20;
@@ -215,6 +217,52 @@ impl Btf {
     /// `sizeof`, bytes.
     pub fn struct_bytes(&self, name: &'static str) -> Option<u32> {
         self.header(self.id(Named::Struct, name)?).map(|header| header.size_or_type)
+    }
+
+    /// Bytes of a struct that no member covers. Members of anonymous structs and unions within count as its own; `None`
+    /// where a member's size cannot be told.
+    pub fn padding_bytes(&self, name: &'static str) -> Option<u32> {
+        let bits = self.struct_bytes(name)?.checked_mul(8).filter(|bits| *bits <= MAX_PADDED_BITS)?;
+        let mut covered = vec![false; bits as usize];
+        self.cover(self.id(Named::Struct, name)?, 0, &mut covered, 0)?;
+        let empty = covered.chunks(8).filter(|byte| byte.iter().all(|bit| !bit)).count();
+        u32::try_from(empty).ok()
+    }
+
+    /// Marks the bits that the members of a struct or union take, which begins at bit `base`.
+    fn cover(&self, id: u32, base: u32, covered: &mut [bool], depth: u32) -> Option<()> {
+        let header = self.header(id).filter(|_| depth <= MAX_DEPTH)?;
+        for index in 0..header.vlen as usize {
+            let at = header.data_at.checked_add(index * 12)?;
+            let is_anonymous = self.string_at(u32_at(&self.bytes, at)?)?.is_empty();
+            let type_id = u32_at(&self.bytes, at + 4)?;
+            let raw = u32_at(&self.bytes, at + 8)?;
+            let (offset, field_bits) = if header.flag { (raw & 0xff_ffff, raw >> 24) } else { (raw, 0) };
+            let start = base.checked_add(offset)?;
+            if is_anonymous && matches!(self.header(type_id)?.kind, KIND_STRUCT | KIND_UNION) {
+                self.cover(type_id, start, covered, depth + 1)?;
+                continue;
+            }
+            let bits = if field_bits == 0 { self.type_bytes(type_id, 0)?.checked_mul(8)? } else { field_bits };
+            let end = (start as usize).checked_add(bits as usize)?.min(covered.len());
+            covered.get_mut(start as usize..end)?.fill(true);
+        }
+        Some(())
+    }
+
+    /// `sizeof` a type. A pointer has as many bytes as one of this program, which the kernel runs as its own.
+    fn type_bytes(&self, id: u32, depth: u32) -> Option<u32> {
+        let id = self.skip_modifiers(id).filter(|_| depth <= MAX_DEPTH)?;
+        let header = self.header(id)?;
+        match header.kind {
+            KIND_INT | KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | KIND_FLOAT => Some(header.size_or_type),
+            KIND_PTR => u32::try_from(size_of::<usize>()).ok(),
+            KIND_ARRAY => {
+                let element = self.type_bytes(u32_at(&self.bytes, header.data_at)?, depth + 1)?;
+                element.checked_mul(u32_at(&self.bytes, header.data_at.checked_add(8)?)?)
+            }
+            _ => None,
+        }
     }
 
     /// Offset of a member, bytes; members of anonymous structs and unions within count as its own.

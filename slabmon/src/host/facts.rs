@@ -6,7 +6,7 @@ use super::{
     btf::{Btf, Named, Parameter, VMLINUX},
     machine,
 };
-use crate::model::snapshot::HostFact;
+use crate::model::{sample::PageFacts, snapshot::HostFact};
 
 /// What kernel lockdown forbids (kernel_lockdown(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,10 @@ pub struct BtfFacts {
     pub prototypes: Prototypes,
     /// `sizeof(struct page)`
     pub page_struct_bytes: Option<u32>,
+    /// Bytes of `struct page` that are no member's.
+    pub page_struct_padding_bytes: Option<u32>,
+    /// `sizeof(struct track)`: what slab debugging notes of an allocation or a free.
+    pub track_struct_bytes: Option<u32>,
     /// `page.compound_head`, or `page.compound_info` from 7.1 on
     pub page_head: Option<u32>,
     /// Whether it is `compound_info`, which may be a mask instead of a pointer.
@@ -182,6 +186,17 @@ impl HostFacts {
         }
     }
 
+    /// What the kernel's types say of its pages.
+    pub fn pages(&self) -> PageFacts {
+        let Ok(btf) = &self.btf else { return PageFacts::default() };
+        PageFacts {
+            page_struct_bytes: btf.page_struct_bytes.map(u64::from),
+            page_struct_padding_bytes: btf.page_struct_padding_bytes.map(u64::from),
+            track_struct_bytes: btf.track_struct_bytes.map(u64::from),
+            ..PageFacts::default()
+        }
+    }
+
     /// What `/status` says of the host.
     pub fn for_status(&self) -> Vec<HostFact> {
         let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
@@ -229,6 +244,7 @@ const WANTED: &[(Named, &str)] = &[
     (Named::Struct, "page"),
     (Named::Struct, "slab"),
     (Named::Struct, "folio"),
+    (Named::Struct, "track"),
     (Named::Struct, "kmem_cache"),
     (Named::Struct, "kmem_cache_node"),
     (Named::Enum, "pageflags"),
@@ -285,6 +301,8 @@ fn take_facts(btf: &Btf) -> BtfFacts {
             kmem_cache_free: prototype("btf_trace_kmem_cache_free"),
         },
         page_struct_bytes,
+        page_struct_padding_bytes: btf.padding_bytes("page"),
+        track_struct_bytes: btf.struct_bytes("track"),
         page_head: page("compound_head").or(head_info),
         head_may_be_mask: head_info.is_some(),
         page_flags: page("flags"),

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::proc_file::HostFileError;
@@ -22,6 +23,14 @@ pub fn page_size_bytes() -> u64 {
 #[must_use]
 pub fn architecture() -> String {
     rustix::system::uname().machine().to_string_lossy().into_owned()
+}
+
+/// How long the machine runs, suspended time included (clock_gettime(2), `CLOCK_BOOTTIME`). `None` for a clock that tells
+/// nonsense.
+#[must_use]
+pub fn uptime() -> Option<Duration> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
 /// The kernel's release, as `uname -r` prints it.

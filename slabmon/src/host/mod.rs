@@ -14,3 +14,4 @@ pub mod slab_sysfs;
 pub mod slabinfo;
 pub mod symbols;
 pub mod vmstat;
+pub mod zoneinfo;

@@ -93,7 +93,15 @@ impl SlabSysfs {
     /// # Errors
     /// Any [`SlabSysfsError`].
     pub fn read_index(root: &Path) -> Result<SlabIndex, SlabSysfsError> {
-        let mut index = SlabIndex { path: root.join(PATH), ..SlabIndex::default() };
+        Self::read_index_at(root.join(PATH))
+    }
+
+    /// The same of a directory that is `/sys/kernel/slab`, or a copy of it.
+    ///
+    /// # Errors
+    /// Any [`SlabSysfsError`].
+    pub fn read_index_at(path: PathBuf) -> Result<SlabIndex, SlabSysfsError> {
+        let mut index = SlabIndex { path, ..SlabIndex::default() };
         index.refresh(std::iter::empty())?;
         Ok(index)
     }

@@ -38,6 +38,7 @@ fn media_types(format: Format) -> &'static [(&'static str, &'static str)] {
         Format::Text => &[("text", "plain"), ("text", "html")],
         Format::Json => &[("application", "json")],
         Format::Csv => &[("text", "csv")],
+        Format::Markdown => &[("text", "markdown")],
     }
 }
 

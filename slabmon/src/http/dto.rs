@@ -2,6 +2,9 @@
 //!
 //! Names are those of the model, with their units; what is not known is `null`, never left out and never 0.
 
+pub mod diff;
+pub mod report;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -13,7 +16,7 @@ use crate::{
         sample::LossCounts,
         snapshot::{CacheView, EventRates, MemoryTotals, SlabAttributes, SlabState, Snapshot, Traced},
     },
-    report::{Context, cache::kind_name, top},
+    report::{Context, cache::kind_name, sections::ReportOptions, top},
 };
 
 /// Renders as indented JSON with a newline at the end.
@@ -204,6 +207,8 @@ pub struct OneCacheDto<'a> {
     alias_of: Option<&'a str>,
     group: Option<&'static str>,
     cache: CacheDto<'a>,
+    /// Where its bytes go, what a change would give back, and what the numbers mean; `null` for a size class.
+    account: Option<report::AccountDto<'a>>,
     /// The caches of the size class, where one was asked for.
     members: Option<Vec<CacheDto<'a>>>,
 }
@@ -217,6 +222,7 @@ impl<'a> OneCacheDto<'a> {
             alias_of: by_alias.then_some(&*row.view.name),
             group: None,
             cache: row.into(),
+            account: Some(report::AccountDto::new(snapshot, &row.view, &ReportOptions::default())),
             members: None,
         }
     }
@@ -229,6 +235,7 @@ impl<'a> OneCacheDto<'a> {
             alias_of: None,
             group: group_name(Grouping::Class),
             cache: row.into(),
+            account: None,
             members: row.members.as_ref().map(|members| members.iter().map(|view| CacheDto::of(view)).collect()),
         }
     }

@@ -71,7 +71,7 @@ impl ApiError {
     pub fn into_response(self, format: Format) -> Response {
         let (content_type, body) = match format {
             Format::Json => ("application/json", self.json()),
-            Format::Text | Format::Csv => ("text/plain; charset=utf-8", self.text()),
+            Format::Text | Format::Csv | Format::Markdown => ("text/plain; charset=utf-8", self.text()),
         };
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;

@@ -13,7 +13,7 @@ use axum::{
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::{
-    dto::{CachesDto, OneCacheDto, StatusDto, to_json},
+    dto::{CachesDto, OneCacheDto, StatusDto, diff::DiffDto, report::ReportDto, to_json},
     error::ApiError,
     landing,
     params::Params,
@@ -21,10 +21,11 @@ use super::{
 };
 use crate::{
     model::{
+        diff::Diff,
         query::{DEFAULT_LIMIT, Grouping, Row, SortBy, TopQuery, class_names, find, find_class, near_names, select},
         snapshot::Snapshot,
     },
-    report::{self, Context, Format},
+    report::{self, Context, Format, sections::ReportOptions},
 };
 
 type Answer = Response<Body>;
@@ -32,6 +33,7 @@ type Answer = Response<Body>;
 const TEXT: &str = "text/plain; charset=utf-8";
 const TABLES: &[Format] = &[Format::Text, Format::Json, Format::Csv];
 const DOCUMENTS: &[Format] = &[Format::Text, Format::Json];
+const REPORTS: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Markdown];
 /// Names that a 404 suggests, at most.
 const NEAR_NAMES: usize = 5;
 /// Poll intervals without a new snapshot after which the daemon is not ready.
@@ -45,6 +47,7 @@ pub fn router(state: AppState) -> Router {
         .route("/caches", get(caches))
         .route("/caches/top", get(caches_top))
         .route("/caches/{*name}", get(one_cache))
+        .route("/report", get(report))
         .route("/status", get(status))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -91,6 +94,7 @@ fn content_type(format: Format) -> &'static str {
         Format::Text => TEXT,
         Format::Json => "application/json",
         Format::Csv => "text/csv; charset=utf-8; header=present",
+        Format::Markdown => "text/markdown; charset=utf-8",
     }
 }
 
@@ -205,7 +209,7 @@ pub fn render_top(
     context: &Context,
 ) -> Result<String, csv::Error> {
     Ok(match format {
-        Format::Text => report::top::top(snapshot, query, context),
+        Format::Text | Format::Markdown => report::top::top(snapshot, query, context),
         Format::Json => to_json(&CachesDto::new(snapshot, query, &select(snapshot, query), context)),
         Format::Csv => report::csv::rows(&select(snapshot, query).rows)?,
     })
@@ -242,7 +246,9 @@ fn render_cache(snapshot: &Snapshot, name: &str, format: Format, context: &Conte
     })?;
     let row = Row::of(found.cache);
     match format {
-        Format::Text => Ok(report::cache::cache(snapshot, found.cache, found.by_alias.then_some(name), context)),
+        Format::Text | Format::Markdown => {
+            Ok(report::cache::cache(snapshot, found.cache, found.by_alias.then_some(name), context))
+        }
         Format::Json => Ok(to_json(&OneCacheDto::cache(snapshot, name, &row, found.by_alias, context))),
         Format::Csv => report::csv::rows(&[row]).map_err(unwritable),
     }
@@ -254,10 +260,42 @@ fn render_class(snapshot: &Snapshot, name: &str, format: Format, context: &Conte
             .with_allowed(class_names(snapshot))
     })?;
     match format {
-        Format::Text => Ok(report::cache::class(snapshot, &row, context)),
+        Format::Text | Format::Markdown => Ok(report::cache::class(snapshot, &row, context)),
         Format::Json => Ok(to_json(&OneCacheDto::class(snapshot, name, &row, context))),
         Format::Csv => report::csv::rows(&[row]).map_err(unwritable),
     }
+}
+
+const REPORT_PARAMETERS: &[&str] =
+    &["section", "limit", "debug_bytes_per_object", "price_per_gib", "cache", "size", "order", "format"];
+
+async fn report(State(state): State<AppState>, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
+    let request = Request::new(&headers, query.as_deref(), REPORTS);
+    request
+        .answer(state, REPORT_PARAMETERS, REPORTS, |snapshot, context, params, format| {
+            render_report(snapshot, &params.report_options()?, format, context).map_err(unwritable)
+        })
+        .await
+}
+
+/// The account of slab memory in any format: what `/report` sends, and what `slabmon report` prints of saved files.
+pub fn render_report(
+    snapshot: &Snapshot,
+    options: &ReportOptions,
+    format: Format,
+    context: &Context,
+) -> Result<String, csv::Error> {
+    Ok(match format {
+        Format::Text => report::document::text(&report::account::account(snapshot, options)),
+        Format::Markdown => report::document::markdown(&report::account::account(snapshot, options)),
+        Format::Csv => report::document::csv(&report::account::account(snapshot, options))?,
+        Format::Json => to_json(&ReportDto::new(snapshot, options, context)),
+    })
+}
+
+/// A comparison as JSON.
+pub fn render_diff(diff: &Diff, limit: usize) -> String {
+    to_json(&DiffDto::new(diff, limit))
 }
 
 async fn status(State(state): State<AppState>, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
@@ -266,7 +304,7 @@ async fn status(State(state): State<AppState>, headers: HeaderMap, RawQuery(quer
         .answer(state, &["format"], DOCUMENTS, |snapshot, context, _, format| {
             Ok(match format {
                 Format::Json => to_json(&StatusDto::new(snapshot, context)),
-                Format::Text | Format::Csv => report::status::status(snapshot, context),
+                Format::Text | Format::Csv | Format::Markdown => report::status::status(snapshot, context),
             })
         })
         .await

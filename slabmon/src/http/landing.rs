@@ -13,6 +13,10 @@ pub fn page(build: Build, telemetry_path: &str) -> String {
         ("/caches/top", "the caches that hold most (by=, limit=, filter=, group=class)"),
         ("/caches/top?group=class", "the same by kmalloc size class"),
         ("/caches/top?by=growth", "the caches that grow most"),
+        (
+            "/report",
+            "where every byte goes, what is worth shrinking, what struct page costs, and a verdict (section=, cache=)",
+        ),
         ("/caches", "all caches by name; /caches/NAME is one of them"),
         ("/status", "features, reasons, losses"),
         ("/healthz", "alive"),

@@ -6,6 +6,7 @@
 //! | `/caches` | `group=class` `filter=` `format=` | all caches by name |
 //! | `/caches/top` | `by=` `limit=` `filter=` `group=class` `format=` | the first caches in that order |
 //! | `/caches/{name}` | `group=class` `format=` | one cache (percent-encoded; aliases resolve), or one size class |
+//! | `/report` | `section=` `limit=` `cache=` `size=` `order=` `debug_bytes_per_object=` `price_per_gib=` `format=text\|json\|csv\|markdown` | where every byte goes, and verdicts |
 //! | `/status` | `format=text\|json` | features, host, losses, readers |
 //! | `/healthz` | any, not read | 200 while the process lives |
 //! | `/readyz` | any, not read | 200 while snapshots are fresh, else 503 with the reason |
@@ -22,6 +23,7 @@ mod params;
 mod serve;
 mod state;
 
-pub use handlers::{render_top, router};
+pub use dto::diff::parse_caches;
+pub use handlers::{render_diff, render_report, render_top, router};
 pub use serve::{bind, run};
 pub use state::{AppState, EncodeMetrics, Uptime};

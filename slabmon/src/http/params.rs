@@ -1,11 +1,17 @@
 //! Query strings, read strictly: an unknown key, a value out of bounds or a key given twice is refused by name.
 
-use std::str::FromStr;
+use std::{ops::RangeInclusive, str::FromStr};
 
 use super::{accept, error::ApiError};
 use crate::{
-    model::query::{Grouping, MAX_LIMIT, SortBy, TopQuery, UnknownWord, compile_pattern},
-    report::Format,
+    model::{
+        query::{Grouping, MAX_LIMIT, SortBy, TopQuery, UnknownWord, compile_pattern},
+        what_if::Wish,
+    },
+    report::{
+        Format,
+        sections::{MAX_OBJECT_BYTES, MAX_ORDER, ReportOptions, parse_price},
+    },
 };
 
 /// A decoded query string.
@@ -76,6 +82,57 @@ impl Params {
             filter,
             grouping: self.grouping()?,
         })
+    }
+
+    /// `section=`, `limit=` and the rest of a report's parameters.
+    pub fn report_options(&self) -> Result<ReportOptions, ApiError> {
+        let sections = match self.get("section") {
+            None | Some("") => Vec::new(),
+            Some(names) => names
+                .split(',')
+                .map(|name| {
+                    name.parse().map_err(|error: UnknownWord| {
+                        ApiError::parameter("section", format!("unknown value `{}`", error.given))
+                            .with_allowed(error.allowed.iter().copied())
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        let cache = self.get("cache").map(str::to_owned);
+        let wish = Wish { size_bytes: self.whole_number("size", 1..=MAX_OBJECT_BYTES)?, order: self.order()? };
+        if wish != Wish::default() && cache.is_none() {
+            return Err(ApiError::parameter("cache", "`size` and `order` are of a cache: name it"));
+        }
+        Ok(ReportOptions {
+            sections,
+            limit: self.limit()?,
+            debug_bytes_per_object: self.whole_number("debug_bytes_per_object", 0..=MAX_OBJECT_BYTES)?,
+            price_per_gib: self.price()?,
+            cache,
+            wish,
+        })
+    }
+
+    fn whole_number(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, ApiError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        number.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
+            ApiError::parameter(key, format!("`{text}` is no whole number in range")).with_allowed([format!(
+                "{}..={}",
+                range.start(),
+                range.end()
+            )])
+        })
+    }
+
+    fn order(&self) -> Result<Option<u32>, ApiError> {
+        let order = self.whole_number("order", 0..=u64::from(MAX_ORDER))?;
+        Ok(order.and_then(|order| u32::try_from(order).ok()))
+    }
+
+    fn price(&self) -> Result<Option<f64>, ApiError> {
+        let Some(text) = self.get("price_per_gib") else { return Ok(None) };
+        parse_price(text).map(Some).map_err(|problem| ApiError::parameter("price_per_gib", problem))
     }
 
     /// `group=class`.

@@ -18,6 +18,7 @@ use super::{
 use crate::model::{
     sample::EventCounts,
     snapshot::{CacheView, SlabState, Snapshot},
+    waste::{Part, Waterfall, cache_waste, total_waste},
 };
 
 /// Bytes to reserve for a series and for everything that is not of a cache, so that the text does not grow by copying.
@@ -75,12 +76,15 @@ pub(super) struct Source<'a> {
     pub(super) context: &'a MetricsContext,
     /// The caches that get series.
     caches: Vec<&'a CacheView>,
+    /// Of all caches together; `None` without slabinfo.
+    pub(super) waterfall: Option<Waterfall>,
 }
 
 impl<'a> Source<'a> {
     fn new(snapshot: &'a Snapshot, context: &'a MetricsContext) -> Self {
         let caches = snapshot.caches.iter().filter(|cache| context.series.keeps(&cache.name)).collect();
-        Self { snapshot, context, caches }
+        let waterfall = snapshot.memory.caches_bytes.map(|_| total_waste(snapshot));
+        Self { snapshot, context, caches, waterfall }
     }
 
     /// Writes a counter of every traced cache.
@@ -95,6 +99,19 @@ impl<'a> Source<'a> {
     pub(super) fn write_slabs(&self, family: &mut Family, figure: impl Fn(&SlabState) -> Option<u64>) -> fmt::Result {
         for cache in &self.caches {
             family.write_some(&[&cache.name], cache.slab.as_ref().and_then(&figure))?;
+        }
+        Ok(())
+    }
+}
+
+impl Source<'_> {
+    /// Writes the known parts of the waste of the caches that get them.
+    pub(super) fn write_waste(&self, family: &mut Family) -> fmt::Result {
+        let kept = self.caches.iter().filter(|cache| self.context.series.keeps_waste(&cache.name));
+        for (cache, waste) in kept.filter_map(|cache| Some((cache, cache_waste(cache)?))) {
+            for part in Part::WASTE {
+                family.write_some(&[&cache.name, part.as_str()], waste.waterfall.part_bytes(part))?;
+            }
         }
         Ok(())
     }

@@ -8,6 +8,9 @@ use super::exposition::{Family, Source};
 use crate::model::{
     sample::{LossCounts, ProgramCounts},
     snapshot::{Feature, MemoryTotals, Snapshot},
+    struct_page::struct_page,
+    waste::Part,
+    whole::whole,
 };
 
 /// What a metric's values do.
@@ -277,6 +280,14 @@ pub const METRICS: &[Metric] = &[
         write: |source, family| source.write_slabs(family, |slab| Some(slab.slabs)),
     },
     Metric {
+        name: "slabmon_cache_waste_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: &["cache", "kind"],
+        help: "Memory of the cache that nobody asked for. Only the largest caches, and the kinds that are known.",
+        write: |source, family| source.write_waste(family),
+    },
+    Metric {
         name: "slabmon_collector_duration_seconds",
         kind: MetricKind::Gauge,
         unit: SECONDS,
@@ -395,6 +406,14 @@ pub const METRICS: &[Metric] = &[
         write: |source, family| family.write_some(&[], source.snapshot.proof.map(|proof| proof.mismatches)),
     },
     Metric {
+        name: "slabmon_memory_boot_reserved_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "Physical memory less MemTotal: kernel image, memory map, and what was set aside at boot.",
+        write: |source, family| family.write_some(&[], struct_page(source.snapshot).boot_reserved_bytes),
+    },
+    Metric {
         name: "slabmon_memory_caches_bytes",
         kind: MetricKind::Gauge,
         unit: BYTES,
@@ -403,12 +422,28 @@ pub const METRICS: &[Metric] = &[
         write: |source, family| source.write_memory(family, |memory| memory.caches_bytes),
     },
     Metric {
+        name: "slabmon_memory_large_kmalloc_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "Large kmallocs since attach that are not freed: whole pages in no cache. Absent if more were freed than allocated.",
+        write: |source, family| family.write_some(&[], whole(source.snapshot).large_kmalloc_bytes),
+    },
+    Metric {
         name: "slabmon_memory_reclaimable_bytes",
         kind: MetricKind::Gauge,
         unit: BYTES,
         labels: NO_LABELS,
         help: "SReclaimable of /proc/meminfo.",
         write: |source, family| source.write_memory(family, |memory| memory.reclaimable_bytes),
+    },
+    Metric {
+        name: "slabmon_memory_requested_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "What live objects of all caches were asked for, as far as it is known.",
+        write: |source, family| family.write_some(&[], source.waterfall.and_then(|all| all.requested_bytes)),
     },
     Metric {
         name: "slabmon_memory_slab_bytes",
@@ -443,6 +478,20 @@ pub const METRICS: &[Metric] = &[
         write: |source, family| source.write_memory(family, |memory| memory.unreclaimable_bytes),
     },
     Metric {
+        name: "slabmon_memory_waste_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: &["kind"],
+        help: "Memory of all caches that nobody asked for, as far as it is known; the kind unknown is live and cannot be told apart.",
+        write: |source, family| {
+            let Some(all) = &source.waterfall else { return Ok(()) };
+            for part in Part::WASTE.into_iter().chain([Part::Unknown]) {
+                family.write_some(&[part.as_str()], all.part_bytes(part))?;
+            }
+            Ok(())
+        },
+    },
+    Metric {
         name: "slabmon_series_dropped",
         kind: MetricKind::Gauge,
         unit: None,
@@ -469,6 +518,52 @@ pub const METRICS: &[Metric] = &[
         labels: NO_LABELS,
         help: "When the counters were last read, in seconds of Unix time: a scrape reads nothing itself.",
         write: |source, family| family.write(&[], source.snapshot.taken_at_unix_seconds),
+    },
+    Metric {
+        name: "slabmon_struct_page_memmap_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: &["source"],
+        help: "Memory map: all struct pages, by the kernel's own count (vmstat) or computed.",
+        write: |source, family| {
+            let memmap = struct_page(source.snapshot).memmap;
+            memmap.map_or(Ok(()), |(bytes, from)| family.write(&[from.as_str()], bytes))
+        },
+    },
+    Metric {
+        name: "slabmon_struct_page_padding_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "Bytes of one struct page that belong to no member, by BTF.",
+        write: |source, family| family.write_some(&[], struct_page(source.snapshot).padding_bytes),
+    },
+    Metric {
+        name: "slabmon_struct_page_pages",
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: &["source"],
+        help: "Pages of the machine, each described by a struct page.",
+        write: |source, family| {
+            let pages = struct_page(source.snapshot).pages;
+            pages.map_or(Ok(()), |(pages, from)| family.write(&[from.as_str()], pages))
+        },
+    },
+    Metric {
+        name: "slabmon_struct_page_size_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "Size of struct page, by BTF.",
+        write: |source, family| family.write_some(&[], struct_page(source.snapshot).size_bytes),
+    },
+    Metric {
+        name: "slabmon_struct_page_slab_bytes",
+        kind: MetricKind::Gauge,
+        unit: BYTES,
+        labels: NO_LABELS,
+        help: "The part of the memory map that describes slab pages.",
+        write: |source, family| family.write_some(&[], struct_page(source.snapshot).slab_part_bytes),
     },
     Metric {
         name: "slabmon_table_slots_per_cpu",
@@ -568,6 +663,10 @@ const MARKDOWN_FOOT: &str = "
   `kmalloc-large` holds the kmallocs above the largest size class: whole pages that are in no cache, so they have counters and no gauges.
   `kmalloc-class-<size>` holds what could be put down to a size class only: all kmallocs of that size, whatever their cache, while there is
   no page lookup, and failed ones that have no cache to count for.
+- `kind`: a part of what a cache holds. `rounding` (a kmalloc size less what was asked for; known once enough allocations were traced),
+  `debug_and_alignment` (slot less object; for all but kmalloc sizes it needs `/sys/kernel/slab`), `free_objects`, `slab_tail` (the end of
+  each slab, where no object fits). For all caches together also `unknown`: live bytes that cannot be told apart.
+- `source`: who says so: `vmstat` or `computed` (pages times size) of the memory map; `zoneinfo` or `MemTotal` of the pages.
 - `feature`, `reason`: an optional part, and why it does not work here; `reason` is empty where it works.
 - `program`: the event that a program counts.
 - `reason` of `slabmon_events_dropped_total`: `table_full` (no slot left near the place of the cache), `claim_busy` (the event
@@ -583,7 +682,7 @@ starts anew at zero. A cache that is gone has no series any more. Counters are 6
 ## Series budget
 
 The largest caches get series until the budget is used up; pseudo-caches come first. A cache that has series keeps them until one without
-holds more than twice its memory. `slabmon_series_dropped` counts the series left out, and `slabmon_memory_caches_bytes` includes all caches.
+holds more than twice its memory. The 40 largest also get series of their waste. `slabmon_series_dropped` counts the series left out, and `slabmon_memory_caches_bytes` includes all caches.
 ";
 
 #[cfg(test)]

@@ -9,10 +9,14 @@ use std::{
 use super::{
     class::size_class,
     drift::DriftHistory,
-    sample::{CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, MeminfoSample, SlabRow, SlabinfoSample},
+    history::{History, Trends},
+    sample::{
+        CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, MachineSample, MeminfoSample, SlabRow,
+        SlabinfoSample,
+    },
     snapshot::{
-        CacheView, ClassKind, CollectorState, EventRates, Feature, HostFact, MemoryTotals, SizeClass, SlabAttributes,
-        SlabState, Snapshot, Traced,
+        CacheView, ClassKind, CollectorState, EventRates, Evidence, Feature, HostFact, MemoryTotals, SizeClass,
+        SlabAttributes, SlabState, Snapshot, Traced,
     },
 };
 
@@ -49,6 +53,8 @@ pub struct SnapshotInput {
     pub collectors: Vec<CollectorState>,
     /// What the machine is.
     pub host: Arc<[HostFact]>,
+    /// The machine beside its slabs.
+    pub machine: MachineSample,
 }
 
 /// Derives snapshots, one after the other. Its state is what it needs of the samples before.
@@ -57,6 +63,8 @@ pub struct Deriver {
     sequence: u64,
     events: EventHistory,
     growth: GrowthHistory,
+    history: History,
+    trends: Arc<Trends>,
     aliases: AliasIndex,
     drift: DriftHistory,
 }
@@ -74,7 +82,11 @@ impl Deriver {
         self.sequence += 1;
         self.aliases.refresh(&input.attributes);
         if let Some(slabinfo) = &input.slabinfo {
+            let is_new = self.growth.at != Some(slabinfo.at);
             self.growth.record(slabinfo, input.page_size_bytes);
+            if is_new {
+                self.record_history(slabinfo.at, input.meminfo);
+            }
         }
         match &input.counters {
             Some(counters) => self.events.record(counters),
@@ -115,7 +127,21 @@ impl Deriver {
             features: input.features,
             collectors: input.collectors,
             host: input.host,
+            evidence: Evidence {
+                page_size_bytes: Some(input.page_size_bytes),
+                machine: input.machine,
+                trends: Arc::clone(&self.trends),
+            },
         }
+    }
+
+    fn record_history(&mut self, at: Duration, meminfo: Option<MeminfoSample>) {
+        let held = self.growth.names.iter().map(|(name, growth)| (Arc::clone(name), growth.memory_bytes)).collect();
+        self.history.record_caches(at, &held);
+        if let Some(meminfo) = meminfo {
+            self.history.record_totals(at, meminfo.reclaimable_bytes, meminfo.unreclaimable_bytes);
+        }
+        self.trends = Arc::new(self.history.trends());
     }
 }
 

@@ -1,10 +1,20 @@
 //! The series budget: which caches get series in `/metrics` when not all may.
 
-use std::{cmp::Reverse, collections::HashSet, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use regex::RegexSet;
 
-use super::snapshot::{CacheView, SlabState};
+use super::{
+    snapshot::{CacheView, SlabState},
+    waste::{Part, cache_waste},
+};
+
+/// Caches that get series of their waste: the largest ones, as the others have little to waste.
+pub const WASTE_CACHES: usize = 40;
 
 /// Why limits cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +87,14 @@ fn last_line(error: &regex::Error) -> String {
 pub struct LeftOut {
     /// Caches.
     pub caches: usize,
-    /// Their series, see [`series_of`].
+    /// Their series.
     pub series: usize,
 }
 
 impl LeftOut {
-    fn add(&mut self, cache: &CacheView) {
+    fn add(&mut self, series: usize) {
         self.caches += 1;
-        self.series += series_of(cache);
+        self.series += series;
     }
 }
 
@@ -93,6 +103,8 @@ impl LeftOut {
 pub struct SeriesChoice {
     /// Sorted.
     kept: Vec<Arc<str>>,
+    /// Those of them that get series of their waste; sorted.
+    kept_waste: Vec<Arc<str>>,
     /// Series of the kept caches.
     pub kept_series: usize,
     /// Left out by the patterns.
@@ -112,6 +124,11 @@ impl SeriesChoice {
         self.kept.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
     }
 
+    /// Whether the cache of this name gets series of its waste.
+    pub fn keeps_waste(&self, name: &str) -> bool {
+        self.kept_waste.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
+    }
+
     /// How many caches get series.
     pub fn kept_caches(&self) -> usize {
         self.kept.len()
@@ -124,50 +141,65 @@ pub struct SeriesBudget {
     patterns: CachePatterns,
     max_series: usize,
     kept: HashSet<Arc<str>>,
+    kept_waste: HashSet<Arc<str>>,
 }
 
 impl SeriesBudget {
     /// At most `max_series` series over all caches; 0 is none.
     pub fn new(patterns: CachePatterns, max_series: usize) -> Self {
-        Self { patterns, max_series, kept: HashSet::new() }
+        Self { patterns, max_series, kept: HashSet::new(), kept_waste: HashSet::new() }
     }
 
     /// Chooses among `caches`.
     ///
     /// Pseudo-caches come first, then caches by the bytes that they hold, largest first, ties by name. A cache that was
     /// chosen before is taken for twice as large as it is: only one that holds more than double can push it out, so
-    /// that series do not flap, and yet one that grows without end gets in.
+    /// that series do not flap, and yet one that grows without end gets in. The [`WASTE_CACHES`] largest get series of
+    /// their waste beside the others, by the same rule.
     pub fn choose(&mut self, caches: &[CacheView]) -> SeriesChoice {
         let mut choice = SeriesChoice::default();
         let mut candidates = Vec::with_capacity(caches.len());
         for cache in caches {
             if self.patterns.admit(&cache.name) {
-                candidates.push((self.rank(cache), cache));
+                candidates.push(cache);
             } else {
-                choice.by_pattern.add(cache);
+                choice.by_pattern.add(series_of(cache));
             }
         }
-        candidates.sort_unstable_by_key(|&(rank, _)| rank);
-        for (_, cache) in candidates {
-            let series = series_of(cache);
+        let with_waste = self.choose_waste(&candidates);
+        candidates.sort_unstable_by_key(|cache| rank(cache, &self.kept));
+        for cache in candidates {
+            let waste = with_waste.get(&*cache.name);
+            let series = series_of(cache) + waste.copied().unwrap_or(0);
             if series <= self.max_series - choice.kept_series {
                 choice.kept_series += series;
                 choice.kept.push(cache.name.clone());
+                choice.kept_waste.extend(waste.map(|_| cache.name.clone()));
             } else {
-                choice.by_budget.add(cache);
+                choice.by_budget.add(series);
             }
         }
         choice.kept.sort_unstable();
+        choice.kept_waste.sort_unstable();
         self.kept = choice.kept.iter().cloned().collect();
+        self.kept_waste = choice.kept_waste.iter().cloned().collect();
         choice
     }
 
-    /// Sorts the cache to keep first to the front.
-    fn rank<'a>(&self, cache: &'a CacheView) -> (Reverse<bool>, Reverse<u128>, Reverse<bool>, &'a str) {
-        let was_kept = self.kept.contains(&cache.name);
-        let weight = u128::from(held_bytes(cache)) * if was_kept { 2 } else { 1 };
-        (Reverse(cache.pseudo), Reverse(weight), Reverse(was_kept), &cache.name)
+    /// The caches that get series of their waste, and how many.
+    fn choose_waste<'a>(&self, candidates: &[&'a CacheView]) -> HashMap<&'a str, usize> {
+        let mut largest: Vec<&CacheView> = candidates.iter().copied().filter(|cache| cache.slab.is_some()).collect();
+        largest.sort_unstable_by_key(|cache| rank(cache, &self.kept_waste));
+        largest.truncate(WASTE_CACHES);
+        largest.into_iter().map(|cache| (&*cache.name, waste_series_of(cache))).collect()
     }
+}
+
+/// Sorts the cache to keep first to the front.
+fn rank<'a>(cache: &'a CacheView, kept: &HashSet<Arc<str>>) -> (Reverse<bool>, Reverse<u128>, Reverse<bool>, &'a str) {
+    let was_kept = kept.contains(&cache.name);
+    let weight = u128::from(held_bytes(cache)) * if was_kept { 2 } else { 1 };
+    (Reverse(cache.pseudo), Reverse(weight), Reverse(was_kept), &cache.name)
 }
 
 /// Bytes held by slabinfo, else those that the probes saw allocated and not freed.
@@ -179,7 +211,7 @@ fn held_bytes(cache: &CacheView) -> u64 {
     }
 }
 
-/// How many series a cache has in `/metrics`.
+/// How many series a cache has in `/metrics`, those of its waste aside.
 pub fn series_of(cache: &CacheView) -> usize {
     /// Allocations, frees, failures; requested, allocated and freed bytes.
     const TRACED: usize = 6;
@@ -192,6 +224,12 @@ pub fn series_of(cache: &CacheView) -> usize {
     traced + slab
 }
 
+/// How many series a cache's waste has: one for each part that is known.
+pub fn waste_series_of(cache: &CacheView) -> usize {
+    cache_waste(cache)
+        .map_or(0, |waste| Part::WASTE.into_iter().filter_map(|part| waste.waterfall.part_bytes(part)).count())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -199,7 +237,9 @@ mod tests {
     use super::*;
     use crate::model::snapshot::Traced;
 
-    /// A cache of 13 series.
+    /// Of one cache: 13, and of its waste free objects and slab tail.
+    const SERIES: usize = 15;
+
     fn cache(name: &str, memory_bytes: u64) -> CacheView {
         CacheView {
             name: name.into(),
@@ -222,7 +262,7 @@ mod tests {
     }
 
     fn budget(caches: usize) -> SeriesBudget {
-        SeriesBudget::new(CachePatterns::default(), caches * 13)
+        SeriesBudget::new(CachePatterns::default(), caches * SERIES)
     }
 
     fn kept(choice: &SeriesChoice) -> Vec<&str> {
@@ -235,7 +275,7 @@ mod tests {
         assert_eq!(kept(&choice), ["a", "b"]);
         assert_eq!(
             (choice.kept_series, choice.by_budget, choice.by_pattern),
-            (26, LeftOut::default(), LeftOut::default())
+            (2 * SERIES, LeftOut::default(), LeftOut::default())
         );
     }
 
@@ -243,7 +283,7 @@ mod tests {
     fn the_largest_caches_are_kept_and_the_rest_is_counted() {
         let choice = budget(2).choose(&[cache("a", 1), cache("b", 3), cache("c", 2), cache("d", 0)]);
         assert_eq!(kept(&choice), ["b", "c"]);
-        assert_eq!(choice.by_budget, LeftOut { caches: 2, series: 26 });
+        assert_eq!(choice.by_budget, LeftOut { caches: 2, series: 2 * SERIES });
         assert!(choice.keeps("b") && !choice.keeps("a") && !choice.keeps("zz"));
     }
 
@@ -282,7 +322,24 @@ mod tests {
     fn pseudo_caches_come_first() {
         let choice = budget(1).choose(&[cache("a", u64::MAX), pseudo_cache("kmalloc-large")]);
         assert_eq!(kept(&choice), ["kmalloc-large"]);
-        assert_eq!((choice.kept_series, choice.by_budget), (6, LeftOut { caches: 1, series: 13 }));
+        assert_eq!((choice.kept_series, choice.by_budget), (6, LeftOut { caches: 1, series: SERIES }));
+    }
+
+    #[test]
+    fn only_the_largest_caches_get_series_of_their_waste_and_they_keep_them() {
+        let name = |number: usize| format!("cache-{number:03}");
+        let of = |bytes: &dyn Fn(usize) -> u64| -> Vec<CacheView> {
+            (0..WASTE_CACHES + 10).map(|number| cache(&name(number), bytes(number))).collect()
+        };
+        let mut budget = budget(usize::MAX / SERIES);
+        let choice = budget.choose(&of(&|number| 1000 - number as u64));
+        assert_eq!((choice.kept_caches(), choice.kept_waste.len()), (WASTE_CACHES + 10, WASTE_CACHES));
+        assert_eq!(choice.kept_series, (WASTE_CACHES + 10) * 13 + WASTE_CACHES * 2);
+        assert!(choice.keeps_waste(&name(WASTE_CACHES - 1)) && !choice.keeps_waste(&name(WASTE_CACHES)));
+        let again = budget.choose(&of(&|number| 1000 + number as u64));
+        assert_eq!(again.kept_waste, choice.kept_waste, "a little more does not push anything out");
+        let doubled = budget.choose(&of(&|number| if number == WASTE_CACHES { 3000 } else { 1000 }));
+        assert!(doubled.keeps_waste(&name(WASTE_CACHES)));
     }
 
     #[test]
@@ -302,13 +359,13 @@ mod tests {
     #[test]
     fn a_budget_of_nothing_keeps_nothing_and_says_so() {
         let choice = budget(0).choose(&[cache("a", 1)]);
-        assert_eq!((choice.kept_caches(), choice.by_budget), (0, LeftOut { caches: 1, series: 13 }));
+        assert_eq!((choice.kept_caches(), choice.by_budget), (0, LeftOut { caches: 1, series: SERIES }));
     }
 
     #[test]
     fn patterns_leave_out_before_the_budget_is_spent() {
         let patterns = CachePatterns::new(&["^kmalloc-", "dentry"], &["-cg-"]).unwrap();
-        let mut budget = SeriesBudget::new(patterns, 13);
+        let mut budget = SeriesBudget::new(patterns, SERIES);
         let choice = budget.choose(&[
             cache("dentry", 1),
             cache("kmalloc-64", 5),
@@ -317,7 +374,7 @@ mod tests {
         ]);
         assert_eq!(kept(&choice), ["kmalloc-64"]);
         assert_eq!(choice.by_pattern, LeftOut { caches: 2, series: 26 });
-        assert_eq!(choice.by_budget, LeftOut { caches: 1, series: 13 });
+        assert_eq!(choice.by_budget, LeftOut { caches: 1, series: SERIES });
     }
 
     #[test]

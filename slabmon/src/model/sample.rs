@@ -187,3 +187,40 @@ pub struct MeminfoSample {
     /// SUnreclaim.
     pub unreclaimable_bytes: Option<u64>,
 }
+
+/// What is known of the machine's pages and of how the kernel describes them. `None` where it was not to be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageFacts {
+    /// `sizeof(struct page)`, from BTF.
+    pub page_struct_bytes: Option<u64>,
+    /// Of it, bytes that are no member's, from BTF.
+    pub page_struct_padding_bytes: Option<u64>,
+    /// `sizeof(struct track)`, from BTF: what slab debugging notes of an allocation or a free.
+    pub track_struct_bytes: Option<u64>,
+    /// `present` of all zones of `/proc/zoneinfo`: pages of physical memory.
+    pub present_pages: Option<u64>,
+    /// `nr_memmap_boot_pages` and `nr_memmap_pages` of `/proc/vmstat` together: pages filled with `struct page`.
+    pub memmap_pages: Option<u64>,
+}
+
+/// `/proc/sys/fs/dentry-state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DentryCounts {
+    /// All.
+    pub dentries: u64,
+    /// Not in use.
+    pub unused: u64,
+    /// Of names that do not exist; 0 as well on a kernel before 5.0, which does not count them.
+    pub negative: u64,
+}
+
+/// What the reports need to know of the machine beside its slabs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineSample {
+    /// Its pages.
+    pub pages: PageFacts,
+    /// Its directory entries; `None` where they were not to be had.
+    pub dentries: Option<DentryCounts>,
+    /// How long it runs; `None` where that is not known.
+    pub uptime: Option<Duration>,
+}

@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::drift::Drift;
-use super::sample::{EventCounts, LookupProof, ProgramCounts, TableUse};
+use super::{
+    drift::Drift,
+    history::Trends,
+    sample::{EventCounts, LookupProof, MachineSample, ProgramCounts, TableUse},
+};
 
 /// Events and bytes a second between the last two counter samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -199,6 +202,17 @@ pub struct HostFact {
     pub value: String,
 }
 
+/// What the reports and verdicts need beside the caches and totals.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// Bytes of a page; `None` where it was not told.
+    pub page_size_bytes: Option<u64>,
+    /// The machine; all unknown for saved files.
+    pub machine: MachineSample,
+    /// How what is held moved since the daemon's start.
+    pub trends: Arc<Trends>,
+}
+
 /// One immutable view of everything; what a request is answered from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -228,4 +242,6 @@ pub struct Snapshot {
     pub collectors: Vec<CollectorState>,
     /// What the machine is.
     pub host: Arc<[HostFact]>,
+    /// For the reports and verdicts.
+    pub evidence: Evidence,
 }

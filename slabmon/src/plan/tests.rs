@@ -44,6 +44,9 @@ fn capable_btf() -> BtfFacts {
             kmem_cache_free: parameters(&[SITE, OBJECT, "const struct kmem_cache *"]),
         },
         page_struct_bytes: Some(64),
+        // The test's types have only those members that the plan needs.
+        page_struct_padding_bytes: Some(40),
+        track_struct_bytes: None,
         page_head: Some(8),
         head_may_be_mask: false,
         page_flags: Some(0),

@@ -1,7 +1,9 @@
-//! One cache, or one size class, with all that is known of it, a number a line.
+//! One cache, or one size class, with all that is known of it, a number a line; and the account of a cache.
 
 use super::{
     Context,
+    account::cache_account,
+    document,
     table::{render_pairs, safe},
     top::{ages, percent, table},
     units::{UNKNOWN, bytes, fractional_bytes, known, rate, signed_bytes},
@@ -31,7 +33,9 @@ pub fn cache(snapshot: &Snapshot, view: &CacheView, asked: Option<&str>, context
     lines.add("size class", known(view.class, |class| size_class(&class)));
     numbers(&mut lines, view);
     lines.add("numbers", ages(snapshot, context));
-    render_pairs(&lines.0)
+    let account = document::text(&cache_account(snapshot, view));
+    let separator = if account.is_empty() { "" } else { "\n" };
+    format!("{}{separator}{account}", render_pairs(&lines.0))
 }
 
 /// A size class: its sum, then its caches as a table.

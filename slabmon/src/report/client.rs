@@ -1,8 +1,8 @@
-//! Asks a running daemon, for `slabmon top`.
+//! Asks a running daemon, for `slabmon top` and `slabmon report`.
 
 use std::{io, time::Duration};
 
-use super::{Format, table::safe};
+use super::{Format, sections::ReportOptions, table::safe};
 use crate::model::query::{Grouping, TopQuery};
 
 /// Longest answer that is read, bytes.
@@ -82,6 +82,47 @@ pub fn top_query_string(query: &TopQuery, format: Format) -> String {
 /// Proxies from the environment are not used. Text is made safe for the terminal once more, since what
 /// listens there may not be slabmon.
 pub fn fetch_top(base_url: &str, query: &TopQuery, format: Format, timeout: Duration) -> Result<String, ClientError> {
+    fetch(base_url, &format!("/caches/top?{}", top_query_string(query, format)), format, timeout)
+}
+
+/// Fetches `/report` from the daemon, in the same way.
+///
+/// # Errors
+/// Any [`ClientError`].
+pub fn fetch_report(
+    base_url: &str,
+    options: &ReportOptions,
+    format: Format,
+    timeout: Duration,
+) -> Result<String, ClientError> {
+    fetch(base_url, &format!("/report?{}", report_query_string(options, format)), format, timeout)
+}
+
+/// The query string that asks a daemon for a report.
+pub fn report_query_string(options: &ReportOptions, format: Format) -> String {
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    if !options.sections.is_empty() {
+        let names: Vec<&str> = options.sections.iter().map(|section| section.as_str()).collect();
+        pairs.append_pair("section", &names.join(","));
+    }
+    let numbers = [
+        ("limit", options.limit.map(|limit| limit.to_string())),
+        ("debug_bytes_per_object", options.debug_bytes_per_object.map(|bytes| bytes.to_string())),
+        ("price_per_gib", options.price_per_gib.map(|price| price.to_string())),
+        ("cache", options.cache.clone()),
+        ("size", options.wish.size_bytes.map(|bytes| bytes.to_string())),
+        ("order", options.wish.order.map(|order| order.to_string())),
+    ];
+    for (name, value) in numbers {
+        if let Some(value) = value {
+            pairs.append_pair(name, &value);
+        }
+    }
+    pairs.append_pair("format", format.as_str());
+    pairs.finish()
+}
+
+fn fetch(base_url: &str, path_and_query: &str, format: Format, timeout: Duration) -> Result<String, ClientError> {
     let invalid = |problem: &str| ClientError::Url { url: base_url.into(), problem: problem.into() };
     if base_url.starts_with("https://") {
         return Err(invalid("TLS is not spoken here"));
@@ -92,7 +133,7 @@ pub fn fetch_top(base_url: &str, query: &TopQuery, format: Format, timeout: Dura
     if base_url.contains(['?', '#']) {
         return Err(invalid("only scheme, address and port, please"));
     }
-    let url = format!("{}/caches/top?{}", base_url.trim_end_matches('/'), top_query_string(query, format));
+    let url = format!("{}{path_and_query}", base_url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
         .http_status_as_error(false)
@@ -114,7 +155,7 @@ pub fn fetch_top(base_url: &str, query: &TopQuery, format: Format, timeout: Dura
     }
     Ok(match format {
         Format::Text => body.split_inclusive('\n').map(safe_line).collect(),
-        Format::Json | Format::Csv => body,
+        Format::Json | Format::Csv | Format::Markdown => body,
     })
 }
 

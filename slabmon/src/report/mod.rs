@@ -7,14 +7,19 @@ use std::{str::FromStr, time::Duration};
 
 use crate::model::query::UnknownWord;
 
+pub mod account;
 pub mod cache;
 pub mod check;
 pub mod client;
 pub mod csv;
+pub mod diff;
+pub mod document;
+pub mod sections;
 pub mod status;
 pub mod table;
 pub mod top;
 pub mod units;
+pub mod words;
 
 /// Which build answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +52,15 @@ pub enum Format {
     Json,
     /// CSV with a header line.
     Csv,
+    /// Markdown, of reports only.
+    Markdown,
 }
 
 impl Format {
-    /// All formats, by the names that users write.
+    /// The formats of a table, by the names that users write.
     pub const NAMES: &'static [&'static str] = &["text", "json", "csv"];
+    /// The formats of a report.
+    pub const REPORT_NAMES: &'static [&'static str] = &["text", "json", "csv", "markdown"];
 
     /// The name that users write.
     pub fn as_str(self) -> &'static str {
@@ -59,6 +68,7 @@ impl Format {
             Self::Text => "text",
             Self::Json => "json",
             Self::Csv => "csv",
+            Self::Markdown => "markdown",
         }
     }
 }
@@ -71,7 +81,8 @@ impl FromStr for Format {
             "text" => Self::Text,
             "json" => Self::Json,
             "csv" => Self::Csv,
-            _ => return Err(UnknownWord { given: word.into(), allowed: Self::NAMES }),
+            "markdown" => Self::Markdown,
+            _ => return Err(UnknownWord { given: word.into(), allowed: Self::REPORT_NAMES }),
         })
     }
 }

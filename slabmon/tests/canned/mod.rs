@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use slabmon::model::{
     sample::{EventCounts, LookupProof, LossCounts, ProgramCounts, TableUse},
     snapshot::{
-        CacheView, ClassKind, CollectorState, EventRates, Feature, HostFact, MemoryTotals, SizeClass, SlabAttributes,
-        SlabState, Snapshot, Traced,
+        CacheView, ClassKind, CollectorState, EventRates, Evidence, Feature, HostFact, MemoryTotals, SizeClass,
+        SlabAttributes, SlabState, Snapshot, Traced,
     },
 };
 
@@ -173,6 +173,7 @@ pub fn snapshot() -> Snapshot {
             HostFact { name: "page_size_bytes", value: "4096".into() },
         ]
         .into(),
+        evidence: Evidence { page_size_bytes: Some(4096), ..Evidence::default() },
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{path::Path, time::Duration};
 
 use slabmon::{
+    host::facts::HostFacts,
     model::{
         derive::{Deriver, SnapshotInput},
         sample::EventCounts,
@@ -116,6 +117,7 @@ fn snapshot(probe: &mut Probe, readers: &mut Readers, deriver: &mut Deriver, at:
         features: [].into(),
         collectors: Vec::new(),
         host: [].into(),
+        machine: readers.machine(),
     })
 }
 
@@ -124,7 +126,7 @@ fn snapshot(probe: &mut Probe, readers: &mut Readers, deriver: &mut Deriver, at:
 fn without_hooks_unseen_frees_show_as_drift_and_the_live_figure_is_slabinfos() {
     const TIMERS: u64 = 20_000;
     let (mut probe, mut plan) = start_probe_with(|plan| plan.hooks.clear());
-    let mut readers = Readers::open(Path::new("/"), &mut plan);
+    let mut readers = Readers::open(Path::new("/"), &HostFacts::read(Path::new("/")), &mut plan);
     let mut deriver = Deriver::new();
     churn::timers(TIMERS as usize).unwrap();
     std::thread::sleep(SETTLED);

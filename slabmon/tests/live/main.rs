@@ -11,5 +11,6 @@ mod daemon;
 mod objects;
 mod perf;
 mod privileges;
+mod report;
 mod slabinfo;
 mod support;

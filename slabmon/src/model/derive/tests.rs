@@ -76,6 +76,7 @@ fn input(counters: Option<CounterSample>, slabinfo: Option<Arc<SlabinfoSample>>)
         features: Arc::default(),
         collectors: Vec::new(),
         host: Arc::default(),
+        machine: MachineSample::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::{
     sample::EventCounts,
-    snapshot::{EventRates, MemoryTotals, SlabAttributes, Traced},
+    snapshot::{EventRates, Evidence, MemoryTotals, SlabAttributes, Traced},
 };
 
 fn cache(name: &str, class: Option<(u64, ClassKind)>) -> CacheView {
@@ -56,6 +56,7 @@ fn snapshot(caches: Vec<CacheView>) -> Snapshot {
         features: [].into(),
         collectors: vec![],
         host: [].into(),
+        evidence: Evidence::default(),
     }
 }
 
