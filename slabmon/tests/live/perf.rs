@@ -152,7 +152,7 @@ fn window(probe: &mut Probe) -> bool {
         println!("{event}: perf {counted}; slabmon {least} inside, {most} outside, of these missed {missed_outside}");
         assert!(counted > 10_000, "the load fired events");
         assert!((least..=most).contains(&counted), "{event}: perf {counted}, slabmon {least} to {most}");
-        tight &= most - least < least / 5;
+        tight &= most - least < least / 3;
     }
     tight
 }
