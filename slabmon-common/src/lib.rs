@@ -210,8 +210,9 @@ pub struct CpuRecord {
     pub untraced_large_frees: u64,
     /// Large kmalloc freed by untraced paths: bytes of the pages given back.
     pub untraced_large_freed_bytes: u64,
-    /// Reserved.
-    pub reserved_untraced: u64,
+    /// Object of the last large kmalloc event that another of the same allocation follows, its lowest bit set; written by
+    /// kmalloc's program alone. An address: it stays in the process.
+    pub large_first: u64,
     /// Objects that each program on an untraced path counted, by [`hooked`].
     pub hooked_objects: [u64; 8],
 }
@@ -278,6 +279,8 @@ pub enum LargeSite {
     Caller = 1,
     /// Inside the allocator, which fires a second event for the same allocation: this one does not count.
     Allocator = 2,
+    /// Inside `__kvmalloc_node_noprof`: either of the two, by kernel.
+    Kvmalloc = 3,
 }
 
 /// The page lookup, `page(addr) = page_base + (addr >> page_shift) * page_struct_bytes`: the one mutable global.

@@ -168,13 +168,12 @@ fn stack_pointer(registers: *mut c_void) -> u64 {
     argument(registers, 31)
 }
 
-/// An int up to 7.1 (the count, or 0), then a bool, whose upper bytes are anything.
+/// All objects were allocated or none. What is returned is an int up to 7.1 (the count, or 0), then a bool, whose upper bytes
+/// are anything.
 #[inline(always)]
 fn count_alloc_bulk(returned: u64, cache: u64, count: u64) {
-    if returned as u8 == 0 && (returned as u32) % 256 == returned as u32 {
-        return;
-    }
-    if let Some(slot) = untraced_slot(cache) {
+    let succeeded = returned as u32 == count as u32 || returned as u8 == 1;
+    if succeeded && let Some(slot) = untraced_slot(cache) {
         add_shared(unsafe { &raw mut (*slot).allocs }, count);
         note_hooked(count, hooked::ALLOC_BULK);
     }

@@ -10,7 +10,7 @@ use slabmon::{
         sample::EventCounts,
         snapshot::{CacheView, Snapshot},
     },
-    plan::ProbePlan,
+    plan::{Obstacle, ProbePlan},
     probe::Probe,
     readers::Readers,
 };
@@ -52,6 +52,14 @@ fn all_paths_are_hooked(plan: &ProbePlan) -> bool {
     plan.hooks.iter().all(|hook| plan.feature(hook.feature).is_some_and(|feature| feature.enabled))
 }
 
+/// Whether the kernel refuses a hook by permission, as root: that is a policy of the host, all else is a fault.
+fn forbids_hooks(plan: &ProbePlan) -> bool {
+    let hooks: Vec<_> = plan.hooks.iter().map(|hook| hook.feature).collect();
+    plan.findings()
+        .iter()
+        .any(|finding| hooks.contains(&finding.feature.name) && finding.obstacle == Some(Obstacle::Permission))
+}
+
 fn missed(probe: &mut Probe) -> u64 {
     drain(probe).programs.iter().filter_map(|program| program.missed).sum()
 }
@@ -60,6 +68,7 @@ fn missed(probe: &mut Probe) -> u64 {
 fn after_each_load_every_cache_is_in_balance_where_all_paths_are_hooked() {
     let (mut probe, plan) = start_probe_with(|_| {});
     if !all_paths_are_hooked(&plan) {
+        assert!(forbids_hooks(&plan), "a hook failed on a kernel that permits them: {:#?}", plan.features);
         println!("not all untraced paths can be hooked here; the drift has a test of its own");
         return;
     }

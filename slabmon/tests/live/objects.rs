@@ -158,3 +158,17 @@ fn large_kmalloc_is_counted_once_with_its_pages_and_freed_with_as_many() {
     let duplicates = after.large_duplicates - before.large_duplicates;
     assert!(duplicates <= counts.allocations, "at most one duplicate an allocation: {duplicates} of {counts:?}");
 }
+
+/// The buffer of a sysctl's read comes from kvmalloc, whose event is the second of two on some kernels and the first on others.
+#[test]
+fn large_kmalloc_by_way_of_kvmalloc_is_counted_once() {
+    const READS: u64 = 2_000;
+    let mut probe = start_probe();
+    let before = drain(&mut probe);
+    slabmon_load::churn::read_sysctl(READS as usize, 60_000).unwrap();
+    let after = drain(&mut probe);
+    let counts = counted(&before, &after, "kmalloc-large");
+    assert!((READS..READS + READS / 50).contains(&counts.allocations), "{counts:?}");
+    assert!((READS..READS + READS / 50).contains(&counts.frees), "{counts:?}");
+    assert!(counts.requested_bytes >= READS * 60_000, "{counts:?}");
+}
