@@ -117,7 +117,7 @@ struct Sources {
 impl Sources {
     /// Facts → plan → load → attach; and the files. Fails only if neither probes nor slabinfo are to be had.
     fn open(config: &Config) -> Result<Self, AppError> {
-        let facts = HostFacts::read(config.root());
+        let facts = HostFacts::read(config.root(), config.btf());
         let options = PlanOptions { trace: config.trace_enabled(), slots_per_cpu: config.slots_per_cpu() };
         let mut plan = ProbePlan::new(&facts, &options);
         let readers = Readers::open(config.root(), &facts, &mut plan);
@@ -277,7 +277,7 @@ fn log_features(plan: &ProbePlan) {
 
 /// `slabmon check`.
 fn check(config: &Config) -> Result<u8, AppError> {
-    let facts = HostFacts::read(config.root());
+    let facts = HostFacts::read(config.root(), config.btf());
     let options = PlanOptions { trace: config.trace_enabled(), slots_per_cpu: config.slots_per_cpu() };
     let mut plan = ProbePlan::new(&facts, &options);
     Readers::open(config.root(), &facts, &mut plan);

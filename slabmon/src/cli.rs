@@ -106,6 +106,10 @@ pub struct DaemonArgs {
     /// Caches that each CPU can count, a power of two, 64 to 65536 [env: SLABMON_TRACE_SLOTS_PER_CPU] [default: 1024]
     #[arg(global = true, long = "trace.slots-per-cpu", value_name = "N")]
     pub slots_per_cpu: Option<String>,
+    /// File with the running kernel's types (BTF), where the kernel has none or a cut one [env: SLABMON_TRACE_BTF]
+    /// [default: the kernel's own]
+    #[arg(global = true, long = "btf", value_name = "FILE")]
+    pub btf: Option<String>,
     /// Most series that one exposition has, 100 to 1000000 [env: SLABMON_METRICS_MAX_SERIES] [default: 2750]
     #[arg(global = true, long = "metrics.max-series", value_name = "N")]
     pub max_series: Option<String>,

@@ -63,6 +63,7 @@ enum Key {
     SlabinfoInterval,
     TraceEnabled,
     SlotsPerCpu,
+    Btf,
     MaxSeries,
     CacheInclude,
     CacheExclude,
@@ -83,7 +84,7 @@ const fn setting(
 }
 
 /// All settings, in the order in which they are printed; a section's settings are together.
-pub const SETTINGS: [Setting; 13] = [
+pub const SETTINGS: [Setting; 14] = [
     setting(Key::ListenAddress, "web", "listen_address", "SLABMON_WEB_LISTEN_ADDRESS", "--web.listen-address"),
     setting(Key::TelemetryPath, "web", "telemetry_path", "SLABMON_WEB_TELEMETRY_PATH", "--web.telemetry-path"),
     setting(
@@ -102,6 +103,7 @@ pub const SETTINGS: [Setting; 13] = [
     ),
     setting(Key::TraceEnabled, "trace", "enabled", "SLABMON_TRACE", "--trace"),
     setting(Key::SlotsPerCpu, "trace", "slots_per_cpu", "SLABMON_TRACE_SLOTS_PER_CPU", "--trace.slots-per-cpu"),
+    setting(Key::Btf, "trace", "btf", "SLABMON_TRACE_BTF", "--btf"),
     setting(Key::MaxSeries, "metrics", "max_series", "SLABMON_METRICS_MAX_SERIES", "--metrics.max-series"),
     setting(Key::CacheInclude, "metrics", "cache_include", "SLABMON_METRICS_CACHE_INCLUDE", "--metrics.cache-include"),
     setting(Key::CacheExclude, "metrics", "cache_exclude", "SLABMON_METRICS_CACHE_EXCLUDE", "--metrics.cache-exclude"),
@@ -211,6 +213,7 @@ pub struct Config {
     slabinfo_interval: Duration,
     trace_enabled: bool,
     slots_per_cpu: u32,
+    btf: Option<PathBuf>,
     max_series: u32,
     cache_include: Vec<Regex>,
     cache_exclude: Vec<Regex>,
@@ -250,6 +253,11 @@ impl Config {
     /// Slots of the counter table that each CPU has: a power of two.
     pub fn slots_per_cpu(&self) -> u32 {
         self.slots_per_cpu
+    }
+
+    /// File that the kernel's types are read from; without, the kernel's own.
+    pub fn btf(&self) -> Option<&Path> {
+        self.btf.as_deref()
     }
 
     /// Most series of one exposition.
@@ -314,6 +322,7 @@ impl Config {
             Key::SlabinfoInterval => text(&humantime::format_duration(self.slabinfo_interval)),
             Key::TraceEnabled => toml::Value::Boolean(self.trace_enabled),
             Key::SlotsPerCpu => toml::Value::Integer(self.slots_per_cpu.into()),
+            Key::Btf => text(&self.btf.as_deref().unwrap_or(Path::new("")).display()),
             Key::MaxSeries => toml::Value::Integer(self.max_series.into()),
             Key::CacheInclude => patterns(&self.cache_include),
             Key::CacheExclude => patterns(&self.cache_exclude),
@@ -332,6 +341,7 @@ impl Config {
             slabinfo_interval: Duration::from_secs(10),
             trace_enabled: true,
             slots_per_cpu: 1024,
+            btf: None,
             max_series: 2750,
             cache_include: vec![],
             cache_exclude: vec![],
@@ -356,6 +366,7 @@ impl Config {
             }
             Key::TraceEnabled => self.trace_enabled = given.boolean()?,
             Key::SlotsPerCpu => self.slots_per_cpu = power_of_two(given.integer(64, 65_536)?)?,
+            Key::Btf => self.btf = optional_path(given.text("a path in quotes, or \"\" for the kernel's own")?)?,
             Key::MaxSeries => self.max_series = given.integer(100, 1_000_000)?,
             Key::CacheInclude => self.cache_include = patterns(given)?,
             Key::CacheExclude => self.cache_exclude = patterns(given)?,
@@ -537,6 +548,15 @@ fn absolute_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// `None` for an empty one.
+fn optional_path(text: &str) -> Result<Option<PathBuf>, String> {
+    match text {
+        "" => Ok(None),
+        text if text.contains('\0') => Err(format!("`{}` is no path; write one without NUL", one_line(text))),
+        text => Ok(Some(PathBuf::from(text))),
+    }
+}
+
 /// Loads the configuration: reads the file, and takes the environment as it is given.
 pub fn load(cli: &Cli, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, ConfigError> {
     load_with_default_file(cli, environment, Path::new(DEFAULT_FILE))
@@ -584,6 +604,7 @@ fn words_of(arguments: &DaemonArgs, key: Key) -> Vec<String> {
         Key::SlabinfoInterval => one(&arguments.slabinfo_interval),
         Key::TraceEnabled => one(&arguments.trace),
         Key::SlotsPerCpu => one(&arguments.slots_per_cpu),
+        Key::Btf => one(&arguments.btf),
         Key::MaxSeries => one(&arguments.max_series),
         Key::CacheInclude => arguments.cache_include.clone(),
         Key::CacheExclude => arguments.cache_exclude.clone(),

@@ -378,7 +378,8 @@ impl ProbePlan {
     }
 }
 
-const NO_BTF: &str = "a kernel built with CONFIG_DEBUG_INFO_BTF=y is needed for tracing";
+const NO_BTF: &str =
+    "a kernel built with CONFIG_DEBUG_INFO_BTF=y is needed for tracing, or a file with its types: --btf FILE";
 const REPORT: &str = "report it with the kernel's version";
 const NEED_CAPABILITIES: &str = "run as root, or with CAP_BPF and CAP_PERFMON";
 

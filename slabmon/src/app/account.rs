@@ -40,7 +40,7 @@ fn unwritable(error: csv::Error) -> AppError {
 /// One reading of this machine's files, nothing traced. What cannot be read is unknown.
 fn read_machine(config: &Config) -> Snapshot {
     let started = Instant::now();
-    let facts = HostFacts::read(config.root());
+    let facts = HostFacts::read(config.root(), config.btf());
     let mut plan = ProbePlan::new(&facts, &PlanOptions { trace: false, slots_per_cpu: config.slots_per_cpu() });
     let readers = Readers::open(config.root(), &facts, &mut plan);
     let intervals = Intervals { counters: config.counters_interval(), slabinfo: config.slabinfo_interval() };

@@ -41,6 +41,7 @@ fn without_file_variables_and_options_the_defaults_hold() {
          [trace]\n\
          enabled = true # default\n\
          slots_per_cpu = 1024 # default\n\
+         btf = \"\" # default\n\
          \n\
          [metrics]\n\
          max_series = 2750 # default\n\
@@ -102,6 +103,10 @@ fn a_wrong_file_is_refused_with_line_and_remedy() {
         (
             "[trace]\nslots_per_cpu = 1e3",
             "F:2: `trace.slots_per_cpu`: a number with a point is not allowed here; write a number from 64 to 65536",
+        ),
+        (
+            "[trace]\nbtf = 1",
+            "F:2: `trace.btf`: a number is not allowed here; write a path in quotes, or \"\" for the kernel's own",
         ),
         ("[trace]\nenabled = \"yes\"", "F:2: `trace.enabled`: text is not allowed here; write true or false"),
         (

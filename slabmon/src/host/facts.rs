@@ -169,8 +169,9 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Reads all facts below `root`. What cannot be read is a fact that is not known.
-    pub fn read(root: &Path) -> Self {
+    /// Reads all facts below `root`; the types from the file `btf`, where one is given, else from the kernel. What cannot
+    /// be read is a fact that is not known.
+    pub fn read(root: &Path, btf: Option<&Path>) -> Self {
         Self {
             kernel_release: machine::read_kernel_release(root).ok(),
             architecture: machine::architecture(),
@@ -182,7 +183,7 @@ impl HostFacts {
                 .and_then(|text| parse_lockdown(&text)),
             // This process's own, whatever the root.
             capabilities: std::fs::read_to_string("/proc/self/status").ok().and_then(|text| parse_capabilities(&text)),
-            btf: read_btf(root),
+            btf: btf.map_or_else(|| read_btf(&root.join(VMLINUX)), read_btf),
         }
     }
 
@@ -270,8 +271,8 @@ const WANTED: &[(Named, &str)] = &[
     (Named::Function, "bpf_prog_inc_misses_counter"),
 ];
 
-fn read_btf(root: &Path) -> Result<BtfFacts, String> {
-    let btf = Btf::read(&root.join(VMLINUX), WANTED).map_err(|error| error.to_string())?;
+fn read_btf(path: &Path) -> Result<BtfFacts, String> {
+    let btf = Btf::read(path, WANTED).map_err(|error| error.to_string())?;
     Ok(take_facts(&btf))
 }
 

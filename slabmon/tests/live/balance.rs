@@ -135,7 +135,7 @@ fn snapshot(probe: &mut Probe, readers: &mut Readers, deriver: &mut Deriver, at:
 fn without_hooks_unseen_frees_show_as_drift_and_the_live_figure_is_slabinfos() {
     const TIMERS: u64 = 20_000;
     let (mut probe, mut plan) = start_probe_with(|plan| plan.hooks.clear());
-    let mut readers = Readers::open(Path::new("/"), &HostFacts::read(Path::new("/")), &mut plan);
+    let mut readers = Readers::open(Path::new("/"), &HostFacts::read(Path::new("/"), None), &mut plan);
     let mut deriver = Deriver::new();
     churn::timers(TIMERS as usize).unwrap();
     std::thread::sleep(SETTLED);

@@ -8,6 +8,7 @@
 mod attribution;
 mod balance;
 mod daemon;
+mod degraded;
 mod objects;
 mod perf;
 mod privileges;

@@ -25,7 +25,7 @@ pub fn start_probe() -> Probe {
 
 /// A probe on all that `change` leaves of the plan, with the page lookup proved; and what came of the plan.
 pub fn start_probe_with(change: impl FnOnce(&mut ProbePlan)) -> (Probe, ProbePlan) {
-    let facts = HostFacts::read(Path::new("/"));
+    let facts = HostFacts::read(Path::new("/"), None);
     let mut plan = ProbePlan::new(&facts, &PlanOptions::default());
     assert!(!plan.programs.is_empty(), "this ring needs root and a kernel with BPF and BTF: {:#?}", plan.features);
     change(&mut plan);

@@ -381,7 +381,7 @@ fn status_value(facts: &HostFacts, name: &str) -> String {
 #[test]
 fn of_an_empty_root_nothing_is_known_and_status_says_so() {
     let root = root(&[]);
-    let facts = HostFacts::read(root.path());
+    let facts = HostFacts::read(root.path(), None);
     assert_eq!((&facts.kernel_release, facts.lockdown), (&None, None));
     let reason = facts.btf.as_ref().unwrap_err();
     assert!(reason.contains("sys/kernel/btf/vmlinux") && reason.contains("No such file"), "{reason}");
@@ -399,7 +399,7 @@ fn a_root_with_all_of_its_files_is_known_and_status_says_what() {
         ("sys/devices/system/cpu/possible", b"0-3\n"),
         (VMLINUX, &KernelTypes::linux_7_1().blob()),
     ]);
-    let facts = HostFacts::read(root.path());
+    let facts = HostFacts::read(root.path(), None);
     assert_eq!((facts.lockdown, facts.possible_cpus), (Some(Lockdown::Integrity), 4));
     assert_eq!(facts.btf, Ok(KernelTypes::linux_7_1().facts()));
     for (name, value) in [
@@ -418,7 +418,7 @@ fn cut_types_are_an_error_that_names_the_file() {
     let whole = KernelTypes::linux_6_18().blob();
     for length in [0, 3, 23, 24, whole.len() / 2, whole.len() - 1] {
         let root = root(&[(VMLINUX, &whole[..length])]);
-        let reason = HostFacts::read(root.path()).btf.unwrap_err();
+        let reason = HostFacts::read(root.path(), None).btf.unwrap_err();
         let path = root.path().join(VMLINUX);
         assert!(reason.starts_with(&format!("{}: no BTF", path.display())), "{reason}");
         assert!(reason.contains("cut off"), "{reason}");
@@ -426,8 +426,19 @@ fn cut_types_are_an_error_that_names_the_file() {
 }
 
 #[test]
+fn types_of_a_named_file_stand_for_the_kernels_own() {
+    let file = root(&[("types.btf", &KernelTypes::linux_7_1().blob())]);
+    let host = root(&[(VMLINUX, b"not BTF")]);
+    let named = file.path().join("types.btf");
+    assert_eq!(HostFacts::read(host.path(), Some(&named)).btf, Ok(KernelTypes::linux_7_1().facts()));
+    let missing = file.path().join("other.btf");
+    let reason = HostFacts::read(host.path(), Some(&missing)).btf.unwrap_err();
+    assert!(reason.starts_with(&missing.display().to_string()), "{reason}");
+}
+
+#[test]
 fn the_running_kernels_facts_are_whole() {
-    let facts = HostFacts::read(Path::new("/"));
+    let facts = HostFacts::read(Path::new("/"), None);
     assert!(facts.kernel_release.is_some() && facts.capabilities.is_some());
     let btf = facts.btf.unwrap();
     assert!(btf.is_slub);
