@@ -19,7 +19,7 @@ use slabmon::{
     },
     model::{
         derive::{Deriver, SnapshotInput},
-        limits::{CachePatterns, SeriesBudget, SeriesChoice, series_of, waste_series_of},
+        limits::{CachePatterns, SeriesBudget, SeriesChoice, detail_series_of, series_of},
         sample::{
             CacheCounts, CacheId, CounterKind, CounterSample, EventCounts, LookupProof, LossCounts, MachineSample,
             MeminfoSample, PageFacts, ProgramCounts, SlabRow, SlabinfoSample, TableUse,
@@ -96,6 +96,8 @@ fn drain() -> CounterSample {
                 losses: LossCounts { unattributed: 5, ..Default::default() },
             },
             ProgramCounts { program: "kmem_cache_free", counted: 80, missed: None, losses: LossCounts::default() },
+            ProgramCounts { program: "free_bulk", counted: 17, missed: Some(0), losses: LossCounts::default() },
+            ProgramCounts { program: "alloc_bulk", counted: 400, missed: Some(0), losses: LossCounts::default() },
         ],
         large_duplicates: 6,
         proof: LookupProof { checks: 1234, mismatches: 0 },
@@ -370,7 +372,7 @@ fn a_cache_has_as_many_series_as_the_budget_takes_it_for() {
     let snapshot = canned_snapshot();
     let exposition = encode_text(&snapshot, &context_of_all(&snapshot)).unwrap();
     let series = samples(&exposition).filter(|(series, _)| series.contains("{cache=\"")).count();
-    let taken_for = |cache| series_of(cache) + waste_series_of(cache);
+    let taken_for = |cache| series_of(cache) + detail_series_of(cache);
     assert_eq!(series, snapshot.caches.iter().map(taken_for).sum::<usize>());
     assert_eq!(series, SeriesChoice::all(&snapshot.caches).kept_series);
 }
@@ -380,8 +382,8 @@ fn what_the_budget_and_the_patterns_left_out_is_counted_and_not_shown() {
     let snapshot = canned_snapshot();
     let patterns = CachePatterns::new::<&str>(&[], &["^ipc"]).unwrap();
     let choice = SeriesBudget::new(patterns.clone(), 40).choose(&snapshot.caches);
-    let of_waste = |cache: &CacheView| if patterns.admit(&cache.name) { waste_series_of(cache) } else { 0 };
-    let all: usize = snapshot.caches.iter().map(|cache| series_of(cache) + of_waste(cache)).sum();
+    let of_details = |cache: &CacheView| if patterns.admit(&cache.name) { detail_series_of(cache) } else { 0 };
+    let all: usize = snapshot.caches.iter().map(|cache| series_of(cache) + of_details(cache)).sum();
     let exposition = encode_text(&snapshot, &context(choice.clone())).unwrap();
     let shown = samples(&exposition).filter(|(series, _)| series.contains("{cache=\"")).count();
     assert!(shown <= 40 && shown == choice.kept_series);

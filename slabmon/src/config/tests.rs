@@ -328,6 +328,7 @@ fn every_setting_can_be_set_from_each_source_and_prints_to_what_loads_the_same()
         ("\"1h\"", "60m", "60m"),
         ("false", "false", "false"),
         ("0x40", "64", "64"),
+        ("\"/boot/types.btf\"", "types.btf", "./types.btf"),
         ("1_000_000", "1000000", "1000000"),
         ("['^a\\d', \"b\\\"\\u001b\\n\"]", "^a\\d", "^a\\d"),
         ("[\"\"]", "é", "é"),
@@ -378,6 +379,7 @@ fn the_help_names_every_setting_with_its_variable_and_default() {
                 }
             }
             toml::Value::Array(values) => values[0].as_str().unwrap().to_owned(),
+            toml::Value::String(value) if value.is_empty() => "the kernel's own".to_owned(),
             toml::Value::String(value) => value.clone(),
             value => value.to_string(),
         };

@@ -16,6 +16,7 @@ use super::{
     table::{METRICS, Metric, MetricKind},
 };
 use crate::model::{
+    drift::Drift,
     sample::EventCounts,
     snapshot::{CacheView, SlabState, Snapshot},
     waste::{Part, Waterfall, cache_waste, total_waste},
@@ -107,11 +108,28 @@ impl<'a> Source<'a> {
 impl Source<'_> {
     /// Writes the known parts of the waste of the caches that get them.
     pub(super) fn write_waste(&self, family: &mut Family) -> fmt::Result {
-        let kept = self.caches.iter().filter(|cache| self.context.series.keeps_waste(&cache.name));
+        let kept = self.caches.iter().filter(|cache| self.context.series.keeps_details(&cache.name));
         for (cache, waste) in kept.filter_map(|cache| Some((cache, cache_waste(cache)?))) {
             for part in Part::WASTE {
                 family.write_some(&[&cache.name, part.as_str()], waste.waterfall.part_bytes(part))?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Source<'_> {
+    /// Writes a figure of the drift of the caches that get it, where it is known.
+    pub(super) fn write_drift<V: Into<Value>>(
+        &self,
+        family: &mut Family,
+        figure: impl Fn(&Drift) -> Option<V>,
+    ) -> fmt::Result {
+        for cache in self.caches.iter().filter(|cache| self.context.series.keeps_details(&cache.name)) {
+            family.write_some(
+                &[&cache.name],
+                cache.traced.and_then(|traced| traced.drift).and_then(|drift| figure(&drift)),
+            )?;
         }
         Ok(())
     }

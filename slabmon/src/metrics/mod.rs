@@ -2,6 +2,7 @@
 
 mod exposition;
 mod negotiation;
+mod page;
 mod table;
 
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::model::limits::SeriesChoice;
 
 pub use exposition::{encode, encode_openmetrics, encode_text};
 pub use negotiation::{CONTENT_TYPE_OPENMETRICS, CONTENT_TYPE_TEXT, Format, negotiate};
-pub use table::{METRICS, Metric, MetricKind, MetricUnit, metrics_markdown};
+pub use page::metrics_markdown;
+pub use table::{METRICS, Metric, MetricKind, MetricUnit};
 
 /// Why there is no exposition.
 #[derive(Debug, thiserror::Error)]

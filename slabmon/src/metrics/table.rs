@@ -1,11 +1,12 @@
 //! The one table of all metrics: what each is called and means, and where its samples come from.
 
-use std::{collections::BTreeMap, fmt, fmt::Write};
+use std::{collections::BTreeMap, fmt};
 
 use prometheus_client::{metrics::MetricType, registry::Unit};
 
 use super::exposition::{Family, Source};
 use crate::model::{
+    drift::unseen_frees,
     sample::{LossCounts, ProgramCounts},
     snapshot::{Feature, MemoryTotals, Snapshot},
     struct_page::struct_page,
@@ -208,6 +209,22 @@ pub const METRICS: &[Metric] = &[
         write: |source, family| source.write_counts(family, |counts| counts.allocations),
     },
     Metric {
+        name: "slabmon_cache_drift_bound_objects",
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: CACHE,
+        help: "How much of the drift can be an error of slabinfo's own. Only the largest caches. Absent where sysfs does not tell.",
+        write: |source, family| source.write_drift(family, |drift| drift.bound_objects),
+    },
+    Metric {
+        name: "slabmon_cache_drift_objects",
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: CACHE,
+        help: "Allocations less frees less the change of slabinfo's active objects: frees that nobody saw. Only the largest caches.",
+        write: |source, family| source.write_drift(family, |drift| Some(drift.objects)),
+    },
+    Metric {
         name: "slabmon_cache_freed_bytes_total",
         kind: MetricKind::Counter,
         unit: BYTES,
@@ -220,7 +237,7 @@ pub const METRICS: &[Metric] = &[
         kind: MetricKind::Counter,
         unit: None,
         labels: CACHE,
-        help: "Traced frees of an object. Frees for which the kernel fires no event are not in it.",
+        help: "Traced frees of an object. Those that fire no event are in it where a hook counts them.",
         write: |source, family| source.write_counts(family, |counts| counts.frees),
     },
     Metric {
@@ -378,6 +395,22 @@ pub const METRICS: &[Metric] = &[
             }
             Ok(())
         },
+    },
+    Metric {
+        name: "slabmon_frees_hooked_total",
+        kind: MetricKind::Counter,
+        unit: None,
+        labels: NO_LABELS,
+        help: "Objects freed by paths that fire no event and counted by a hook. Absent where nothing is hooked.",
+        write: |source, family| family.write_some(&[], hooked_frees(&source.snapshot.programs)),
+    },
+    Metric {
+        name: "slabmon_frees_inferred",
+        kind: MetricKind::Gauge,
+        unit: None,
+        labels: NO_LABELS,
+        help: "Frees that nobody saw, over all caches, as far as their drift tells: what is beyond the error of slabinfo.",
+        write: |source, family| family.write_some(&[], unseen_frees(&source.snapshot.caches)),
     },
     Metric {
         name: "slabmon_large_kmalloc_duplicates_total",
@@ -606,6 +639,12 @@ fn sum_losses(programs: &[ProgramCounts], loss: fn(&LossCounts) -> u64) -> u64 {
     programs.iter().fold(0, |sum: u64, program| sum.saturating_add(loss(&program.losses)))
 }
 
+/// Objects that the hooks on frees counted; `None` if there is no such hook.
+fn hooked_frees(programs: &[ProgramCounts]) -> Option<u64> {
+    let hooks = programs.iter().filter(|counts| counts.counts_hooked_frees());
+    hooks.map(|counts| counts.counted).reduce(u64::saturating_add)
+}
+
 fn count(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
@@ -621,69 +660,6 @@ fn reason_label(feature: &Feature) -> String {
         None => line.to_owned(),
     }
 }
-
-/// docs/metrics.md.
-pub fn metrics_markdown() -> String {
-    let mut page = String::from(MARKDOWN_HEAD);
-    for metric in METRICS {
-        let unit = metric.unit.map_or("", MetricUnit::as_str);
-        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            page,
-            "| `{}` | {} | {unit} | {} | {} |",
-            metric.name,
-            metric.kind.as_str(),
-            labels.join(", "),
-            metric.help
-        );
-    }
-    page.push_str(MARKDOWN_FOOT);
-    page
-}
-
-const MARKDOWN_HEAD: &str = "\
-# Metrics
-
-Generated from the table in `slabmon/src/metrics/table.rs` by `UPDATE_GOLDEN=1 cargo test -p slabmon --test metrics`.
-
-`/metrics` serves the Prometheus text format 0.0.4, or OpenMetrics 1.0 to a scraper that prefers it in its `Accept` header.
-A scrape reads nothing from the kernel: it shows the last snapshot, whose age two timestamps below tell.
-What is not known on a host has no series; it is never shown as zero.
-
-| Name | Type | Unit | Labels | Meaning |
-|---|---|---|---|---|
-";
-
-const MARKDOWN_FOOT: &str = "
-## Labels
-
-- `cache`: the name that `/proc/slabinfo` prints. The slabinfo collector of node_exporter calls the same thing `slab`; to join the two,
-  `label_replace(node_slabinfo_objects, \"cache\", \"$1\", \"slab\", \"(.*)\")`. Caches of one name are summed.
-  `kmalloc-large` holds the kmallocs above the largest size class: whole pages that are in no cache, so they have counters and no gauges.
-  `kmalloc-class-<size>` holds what could be put down to a size class only: all kmallocs of that size, whatever their cache, while there is
-  no page lookup, and failed ones that have no cache to count for.
-- `kind`: a part of what a cache holds. `rounding` (a kmalloc size less what was asked for; known once enough allocations were traced),
-  `debug_and_alignment` (slot less object; for all but kmalloc sizes it needs `/sys/kernel/slab`), `free_objects`, `slab_tail` (the end of
-  each slab, where no object fits). For all caches together also `unknown`: live bytes that cannot be told apart.
-- `source`: who says so: `vmstat` or `computed` (pages times size) of the memory map; `zoneinfo` or `MemTotal` of the pages.
-- `feature`, `reason`: an optional part, and why it does not work here; `reason` is empty where it works.
-- `program`: the event that a program counts.
-- `reason` of `slabmon_events_dropped_total`: `table_full` (no slot left near the place of the cache), `claim_busy` (the event
-  interrupted the first event of another cache on its CPU), `read_failed` (kernel memory could not be read).
-- `reason` of `slabmon_series_dropped`: `budget` or `pattern`.
-- `collector`: a reader of the machine.
-
-## Counters
-
-Counters of a cache count from the moment that tracing began, or from the birth of the cache: one that is destroyed and created again
-starts anew at zero. A cache that is gone has no series any more. Counters are 64-bit integers, written digit by digit.
-
-## Series budget
-
-The largest caches get series until the budget is used up; pseudo-caches come first. A cache that has series keeps them until one without
-holds more than twice its memory. The 40 largest also get series of their waste. `slabmon_series_dropped` counts the series left out, and `slabmon_memory_caches_bytes` includes all caches.
-";
 
 #[cfg(test)]
 mod tests {

@@ -13,8 +13,8 @@ use super::{
     waste::{Part, cache_waste},
 };
 
-/// Caches that get series of their waste: the largest ones, as the others have little to waste.
-pub const WASTE_CACHES: usize = 40;
+/// Caches that get series of their waste and drift: the largest ones, as the others have little of either.
+pub const DETAILED_CACHES: usize = 40;
 
 /// Why limits cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +103,8 @@ impl LeftOut {
 pub struct SeriesChoice {
     /// Sorted.
     kept: Vec<Arc<str>>,
-    /// Those of them that get series of their waste; sorted.
-    kept_waste: Vec<Arc<str>>,
+    /// Those of them that get series of their waste and drift; sorted.
+    kept_details: Vec<Arc<str>>,
     /// Series of the kept caches.
     pub kept_series: usize,
     /// Left out by the patterns.
@@ -124,9 +124,9 @@ impl SeriesChoice {
         self.kept.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
     }
 
-    /// Whether the cache of this name gets series of its waste.
-    pub fn keeps_waste(&self, name: &str) -> bool {
-        self.kept_waste.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
+    /// Whether the cache of this name gets series of its waste and drift.
+    pub fn keeps_details(&self, name: &str) -> bool {
+        self.kept_details.binary_search_by(|kept| (**kept).cmp(name)).is_ok()
     }
 
     /// How many caches get series.
@@ -141,21 +141,21 @@ pub struct SeriesBudget {
     patterns: CachePatterns,
     max_series: usize,
     kept: HashSet<Arc<str>>,
-    kept_waste: HashSet<Arc<str>>,
+    kept_details: HashSet<Arc<str>>,
 }
 
 impl SeriesBudget {
     /// At most `max_series` series over all caches; 0 is none.
     pub fn new(patterns: CachePatterns, max_series: usize) -> Self {
-        Self { patterns, max_series, kept: HashSet::new(), kept_waste: HashSet::new() }
+        Self { patterns, max_series, kept: HashSet::new(), kept_details: HashSet::new() }
     }
 
     /// Chooses among `caches`.
     ///
     /// Pseudo-caches come first, then caches by the bytes that they hold, largest first, ties by name. A cache that was
     /// chosen before is taken for twice as large as it is: only one that holds more than double can push it out, so
-    /// that series do not flap, and yet one that grows without end gets in. The [`WASTE_CACHES`] largest get series of
-    /// their waste beside the others, by the same rule.
+    /// that series do not flap, and yet one that grows without end gets in. The [`DETAILED_CACHES`] largest get series of
+    /// their waste and drift beside the others, by the same rule.
     pub fn choose(&mut self, caches: &[CacheView]) -> SeriesChoice {
         let mut choice = SeriesChoice::default();
         let mut candidates = Vec::with_capacity(caches.len());
@@ -166,32 +166,32 @@ impl SeriesBudget {
                 choice.by_pattern.add(series_of(cache));
             }
         }
-        let with_waste = self.choose_waste(&candidates);
+        let detailed = self.choose_detailed(&candidates);
         candidates.sort_unstable_by_key(|cache| rank(cache, &self.kept));
         for cache in candidates {
-            let waste = with_waste.get(&*cache.name);
-            let series = series_of(cache) + waste.copied().unwrap_or(0);
+            let details = detailed.get(&*cache.name);
+            let series = series_of(cache) + details.copied().unwrap_or(0);
             if series <= self.max_series - choice.kept_series {
                 choice.kept_series += series;
                 choice.kept.push(cache.name.clone());
-                choice.kept_waste.extend(waste.map(|_| cache.name.clone()));
+                choice.kept_details.extend(details.map(|_| cache.name.clone()));
             } else {
                 choice.by_budget.add(series);
             }
         }
         choice.kept.sort_unstable();
-        choice.kept_waste.sort_unstable();
+        choice.kept_details.sort_unstable();
         self.kept = choice.kept.iter().cloned().collect();
-        self.kept_waste = choice.kept_waste.iter().cloned().collect();
+        self.kept_details = choice.kept_details.iter().cloned().collect();
         choice
     }
 
-    /// The caches that get series of their waste, and how many.
-    fn choose_waste<'a>(&self, candidates: &[&'a CacheView]) -> HashMap<&'a str, usize> {
+    /// The caches that get series of their waste and drift, and how many.
+    fn choose_detailed<'a>(&self, candidates: &[&'a CacheView]) -> HashMap<&'a str, usize> {
         let mut largest: Vec<&CacheView> = candidates.iter().copied().filter(|cache| cache.slab.is_some()).collect();
-        largest.sort_unstable_by_key(|cache| rank(cache, &self.kept_waste));
-        largest.truncate(WASTE_CACHES);
-        largest.into_iter().map(|cache| (&*cache.name, waste_series_of(cache))).collect()
+        largest.sort_unstable_by_key(|cache| rank(cache, &self.kept_details));
+        largest.truncate(DETAILED_CACHES);
+        largest.into_iter().map(|cache| (&*cache.name, detail_series_of(cache))).collect()
     }
 }
 
@@ -211,7 +211,7 @@ fn held_bytes(cache: &CacheView) -> u64 {
     }
 }
 
-/// How many series a cache has in `/metrics`, those of its waste aside.
+/// How many series a cache has in `/metrics`, those of its waste and drift aside.
 pub fn series_of(cache: &CacheView) -> usize {
     /// Allocations, frees, failures; requested, allocated and freed bytes.
     const TRACED: usize = 6;
@@ -224,10 +224,12 @@ pub fn series_of(cache: &CacheView) -> usize {
     traced + slab
 }
 
-/// How many series a cache's waste has: one for each part that is known.
-pub fn waste_series_of(cache: &CacheView) -> usize {
-    cache_waste(cache)
-        .map_or(0, |waste| Part::WASTE.into_iter().filter_map(|part| waste.waterfall.part_bytes(part)).count())
+/// How many series a cache's waste and drift have: one for each part that is known, the drift and its bound.
+pub fn detail_series_of(cache: &CacheView) -> usize {
+    let waste = cache_waste(cache)
+        .map_or(0, |waste| Part::WASTE.into_iter().filter_map(|part| waste.waterfall.part_bytes(part)).count());
+    let drift = cache.traced.and_then(|traced| traced.drift);
+    waste + drift.map_or(0, |drift| 1 + usize::from(drift.bound_objects.is_some()))
 }
 
 #[cfg(test)]
@@ -326,20 +328,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_largest_caches_get_series_of_their_waste_and_they_keep_them() {
+    fn only_the_largest_caches_get_series_of_their_details_and_they_keep_them() {
         let name = |number: usize| format!("cache-{number:03}");
         let of = |bytes: &dyn Fn(usize) -> u64| -> Vec<CacheView> {
-            (0..WASTE_CACHES + 10).map(|number| cache(&name(number), bytes(number))).collect()
+            (0..DETAILED_CACHES + 10).map(|number| cache(&name(number), bytes(number))).collect()
         };
         let mut budget = budget(usize::MAX / SERIES);
         let choice = budget.choose(&of(&|number| 1000 - number as u64));
-        assert_eq!((choice.kept_caches(), choice.kept_waste.len()), (WASTE_CACHES + 10, WASTE_CACHES));
-        assert_eq!(choice.kept_series, (WASTE_CACHES + 10) * 13 + WASTE_CACHES * 2);
-        assert!(choice.keeps_waste(&name(WASTE_CACHES - 1)) && !choice.keeps_waste(&name(WASTE_CACHES)));
+        assert_eq!((choice.kept_caches(), choice.kept_details.len()), (DETAILED_CACHES + 10, DETAILED_CACHES));
+        assert_eq!(choice.kept_series, (DETAILED_CACHES + 10) * 13 + DETAILED_CACHES * 2);
+        assert!(choice.keeps_details(&name(DETAILED_CACHES - 1)) && !choice.keeps_details(&name(DETAILED_CACHES)));
         let again = budget.choose(&of(&|number| 1000 + number as u64));
-        assert_eq!(again.kept_waste, choice.kept_waste, "a little more does not push anything out");
-        let doubled = budget.choose(&of(&|number| if number == WASTE_CACHES { 3000 } else { 1000 }));
-        assert!(doubled.keeps_waste(&name(WASTE_CACHES)));
+        assert_eq!(again.kept_details, choice.kept_details, "a little more does not push anything out");
+        let doubled = budget.choose(&of(&|number| if number == DETAILED_CACHES { 3000 } else { 1000 }));
+        assert!(doubled.keeps_details(&name(DETAILED_CACHES)));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use slabmon_common::program;
+
 /// One life of one cache. A cache that is destroyed and created again gets a new id; ids are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheId(pub u32);
@@ -104,6 +106,20 @@ pub struct ProgramCounts {
     pub missed: Option<u64>,
     /// Losses within the program.
     pub losses: LossCounts,
+}
+
+impl ProgramCounts {
+    /// Whether it counts objects that are freed without an event.
+    pub fn counts_hooked_frees(&self) -> bool {
+        const HOOKS: [&str; 5] = [
+            program::FREE_BULK,
+            program::FREE_BULK_KPROBE,
+            program::FREE_SHEAF,
+            program::FREE_SHEAF_NOBARN,
+            program::KFREE_NOLOCK,
+        ];
+        HOOKS.contains(&self.program)
+    }
 }
 
 /// The page lookup's standing.

@@ -9,6 +9,7 @@ use super::{
     units::{UNKNOWN, bytes, fractional_bytes, known, rate, signed_bytes},
 };
 use crate::model::{
+    drift::Drift,
     query::{Row, is_reclaimable, use_ratio},
     snapshot::{CacheView, ClassKind, SizeClass, Snapshot},
 };
@@ -99,6 +100,14 @@ fn numbers(lines: &mut Lines, view: &CacheView) {
     let bytes_per_second = |rate_of: f64| format!("{}/s", fractional_bytes(rate_of));
     lines.add("allocations", known(counts.map(|counts| counts.allocations), count));
     lines.add("frees", known(counts.map(|counts| counts.frees), count));
+    lines.add(
+        "frees without an event",
+        known(traced, |traced| match traced.drift.map(|drift| drift.inferred_frees()) {
+            Some(inferred @ 1..) => format!("{} counted by hooks, {inferred} inferred", traced.counts.untraced_frees),
+            _ => format!("{} counted by hooks", traced.counts.untraced_frees),
+        }),
+    );
+    lines.add("drift", known(traced.and_then(|traced| traced.drift), drift));
     lines.add("failed allocations", known(counts.map(|counts| counts.failures), count));
     lines.add("requested", known(counts.map(|counts| counts.requested_bytes), long_bytes));
     lines.add("allocated", known(counts.map(|counts| counts.allocated_bytes), long_bytes));
@@ -124,6 +133,14 @@ fn numbers(lines: &mut Lines, view: &CacheView) {
             Some(attributes) => attributes.flags.join(", "),
         },
     );
+}
+
+fn drift(drift: Drift) -> String {
+    let bound = known(drift.bound_objects, |bound| bound.to_string());
+    format!(
+        "{} objects, of which slabinfo's own error is {bound} at most; what lives is its active objects",
+        drift.objects
+    )
 }
 
 fn plain_bytes(count: u64) -> String {
